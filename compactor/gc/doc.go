@@ -1,0 +1,19 @@
+// Package gc deletes what no version of the root that anyone may still read refers to.
+//
+// Safety is reachability, never age. An object goes only when one root version, and every
+// pin, shows it unreferenced, and nobody could refer to it again:
+//
+//   - a WAL data object that the shard's floor covers: its records are in segments. The
+//     last object of an ended epoch is never deleted: it may be the seal, and a stalled
+//     writer that finds its seal gone would append behind it.
+//   - a dropped segment: it was referenced once and is not any more; only what is
+//     referenced already, or what its creator uploaded and never committed, can be
+//     referenced, so it never will be.
+//
+// Deciding is pure (Make); doing (Sweep) may be killed between any two deletions, and the
+// next sweep goes on. Two sweeps at once delete the same things twice, which is harmless.
+// Dropped segments wait a while as a courtesy to readers on an older root; one that comes
+// too late anyway is told SnapshotUnavailable.
+//
+// Only this package lists and deletes.
+package gc
