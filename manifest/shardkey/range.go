@@ -90,5 +90,8 @@ func PrefixEnd(prefix []byte) []byte {
 	if len(prefix) == 0 {
 		return nil
 	}
-	return append(bytes.Clone(prefix), 0xFF)
+	end := make([]byte, len(prefix)+1)
+	copy(end, prefix)
+	end[len(prefix)] = 0xFF
+	return end
 }

@@ -1,0 +1,95 @@
+package manifest
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+)
+
+func (p PutRecord) apply(b *builder) error {
+	i, ok := b.s.searchRecord(p.Record.Kind, p.Record.ID)
+	if !ok {
+		b.s.records = inserted(b.s.records, i, p.Record)
+		return nil
+	}
+	if p.IfAbsent {
+		return conflict("put record", p.Record.subject(), "it exists, expected none")
+	}
+	b.s.records = replaced(b.s.records, i, p.Record)
+	return nil
+}
+
+func (r Record) subject() string { return fmt.Sprintf("%s %q", r.Kind, r.ID) }
+
+func (d DropRecord) apply(b *builder) error {
+	if i, ok := b.s.searchRecord(d.Kind, d.ID); ok {
+		b.s.records = removed(b.s.records, i)
+	}
+	return nil
+}
+
+func searchJob(jobs []Job, id JobID) (int, bool) {
+	return slices.BinarySearchFunc(jobs, id, func(j Job, id JobID) int { return bytes.Compare(j.ID[:], id[:]) })
+}
+
+func (r RegisterJob) apply(b *builder) error {
+	i, ok := searchJob(b.s.jobs, r.Job.ID)
+	if ok {
+		return conflict("register job", fmt.Sprintf("%x", r.Job.ID), "it exists")
+	}
+	b.s.jobs = inserted(b.s.jobs, i, r.Job)
+	return nil
+}
+
+func (x ExpelJob) apply(b *builder) error {
+	if i, ok := searchJob(b.s.jobs, x.ID); ok {
+		b.s.jobs = removed(b.s.jobs, i)
+	}
+	return nil
+}
+
+func (f ForgetDropped) apply(b *builder) error {
+	forget := make(map[DroppedSegment]bool, len(f.Segments))
+	for _, d := range f.Segments {
+		forget[d] = true
+	}
+	b.s.dropped = slices.DeleteFunc(slices.Clone(b.s.dropped), func(d DroppedSegment) bool { return forget[d] })
+	return nil
+}
+
+func searchPin(pins []Pin, id [16]byte) (int, bool) {
+	return slices.BinarySearchFunc(pins, id, func(p Pin, id [16]byte) int { return bytes.Compare(p.ID[:], id[:]) })
+}
+
+func (a AddPin) apply(b *builder) error {
+	i, ok := searchPin(b.s.pins, a.Pin.ID)
+	if ok {
+		return conflict("pin", fmt.Sprintf("%x", a.Pin.ID), "it exists, with version %d", b.s.pins[i].Version)
+	}
+	p := a.Pin
+	p.Version = b.s.version
+	b.s.pins = inserted(b.s.pins, i, p)
+	return nil
+}
+
+func (d DropPin) apply(b *builder) error {
+	if i, ok := searchPin(b.s.pins, d.ID); ok {
+		b.s.pins = removed(b.s.pins, i)
+	}
+	return nil
+}
+
+func (r RaiseFormat) apply(b *builder) error {
+	const verb = "raise format"
+	was, now := b.s.format, Format(r)
+	switch {
+	case now.MinReader > FormatVersion || now.MinWriter > FormatVersion:
+		return invalid(verb, now, "this release knows formats up to %s", formatName(FormatVersion))
+	case now.MinReader < was.MinReader || now.MinWriter < was.MinWriter:
+		return conflict(verb, now, "it is %s already", was)
+	case now.MinWriter < now.MinReader:
+		return invalid(verb, now, "a writer reads as well: MinWriter is at least MinReader")
+	}
+	b.s.format = now
+	return nil
+}

@@ -1,0 +1,263 @@
+package manifest
+
+import "go.mongodb.org/mongo-driver/v2/bson"
+
+// Edit is a small delta with preconditions: the only way the root changes.
+type Edit struct {
+	// Op must be fresh for every Edit; it tells after an unknown outcome whether this Edit
+	// was the one that landed.
+	Op OpID
+	// Changes apply in order, each on the result of those before it, all or none.
+	Changes []Change
+	// Millis is the committer's wall clock: for the history, and to tell which retry ids
+	// are still in force.
+	Millis int64
+	// Background edits wait for the commit budget; edits a user waits for do not.
+	Background bool
+}
+
+// Change is one precondition and its effect. Implementations are the exported structs of
+// this package whose doc says "Change:"; apply fails with Conflict when the precondition
+// does not hold, and with Invalid when the change could never be right.
+type Change interface{ apply(*builder) error }
+
+// ChunkAt names a chunk as the planner saw it. A chunk with another version, owner or
+// range is another chunk: the precondition fails.
+type ChunkAt struct {
+	Collection CollectionID
+	Min        []byte // Range.Min: where to look
+	ID         ChunkID
+	Version    ChunkVersion
+}
+
+// At is c as a precondition.
+func (c *Chunk) At() ChunkAt {
+	return ChunkAt{Collection: c.Collection, Min: c.Range.Min, ID: c.ID, Version: c.Version}
+}
+
+// Bound is a split point: key bytes and what users see.
+type Bound struct {
+	Key  []byte
+	BSON bson.Raw
+}
+
+// NewChunk places one initial chunk.
+type NewChunk struct {
+	Min, Max Bound // empty Key: unbounded; BSON then holds MinKey/MaxKey
+	Shard    ShardID
+}
+
+// Added is what a commit adds to one chunk: references and what they change.
+type Added struct {
+	// Refs are appended, oldest first. Keys lie inside the chunk; clips are narrowed to it.
+	Refs []SegmentRef
+	// MaxSeq is the highest seq given out; those of Refs raise it by themselves.
+	MaxSeq Seq
+	// RowsDelta is how many live documents were added less removed; it keeps an exact
+	// count exact. BytesDelta is what Chunk.Bytes grows by.
+	RowsDelta  int64
+	BytesDelta int64
+}
+
+type (
+	// PutRecord is a Change: sets or replaces a named document. With IfAbsent it conflicts
+	// when one exists.
+	PutRecord struct {
+		Record   Record
+		IfAbsent bool
+	}
+	// DropRecord is a Change: removes a named document; a missing one is no conflict.
+	DropRecord struct {
+		Kind RecordKind
+		ID   string
+	}
+	// AddShards is a Change: adds free shards; conflicts when one exists. A name that was
+	// removed before goes on with the epochs it had.
+	AddShards struct{ IDs []ShardID }
+	// RemoveShard is a Change: removes a free shard that owns nothing. Its epoch and floor
+	// stay known as a RetiredShard.
+	RemoveShard struct{ ID ShardID }
+	// SetShardZones is a Change: the zones that a shard belongs to, in any order.
+	SetShardZones struct {
+		ID    ShardID
+		Zones []string
+	}
+	// CreateCollection is a Change: conflicts when the namespace exists. The chunks must
+	// cover the key space. The new collection takes the next free id, its chunks the next
+	// chunk ids and version 1.
+	CreateCollection struct {
+		Collection Collection // ID ignored
+		Chunks     []NewChunk
+	}
+	// ReshapeCollection is a Change: gives a collection that holds no data another key,
+	// options and chunks (shardCollection of an empty one). It keeps UUID and name, and
+	// takes the next free id: rows of the old key that are still in some WAL belong to the
+	// old id, and are never read again. Conflicts when its chunks are not exactly At, when
+	// one has references, or when one's shard is held and not among Owners at its present
+	// epoch: an owner that is named has nothing unflushed there and takes no writes until
+	// it knows the outcome.
+	ReshapeCollection struct {
+		Collection Collection // ID and UUID of an existing one
+		At         []ChunkAt  // all its chunks
+		Owners     []OwnerAt  // of At, where the shard is held
+		Chunks     []NewChunk
+	}
+	// AlterCollection is a Change: replaces options, indexes, zones and switches; key and
+	// chunks stay. Conflicts unless the collection still equals Was in those fields.
+	AlterCollection struct{ Was, Now Collection }
+	// DropCollection is a Change: removes the collection and its chunks; their segments
+	// become candidates for GC. Conflicts when ID does not exist.
+	DropCollection struct{ ID CollectionID }
+	// Claim is a Change: the next epoch of a shard, held by Holder. A shard that was not
+	// free gets its old epoch added to OpenEpochs, and keeps the longer of both leases.
+	// Precondition: Epoch is the one seen.
+	Claim struct {
+		Shard       ShardID
+		Epoch       Epoch
+		Holder      string
+		Address     string
+		LeaseMillis uint32
+	}
+	// SetDraining is a Change: marks a held shard draining, or held again.
+	SetDraining struct {
+		Shard    ShardID
+		Draining bool
+	}
+	// Flush is a Change: adds what one holder's memtables held up to Snapshot. Precondition:
+	// shard held at Epoch, floor not beyond Snapshot. A chunk that is not as named is
+	// skipped: its rows stay with whoever owns it. When none was skipped and Complete, the
+	// shard's floor becomes Snapshot, open epochs below it leave, and own floors that it
+	// reaches are zero; otherwise the included chunks get it as their own floor. References
+	// for a chunk whose floor is not below Snapshot conflict: they were added before.
+	Flush struct {
+		Shard    ShardID
+		Epoch    Epoch
+		Snapshot Position
+		Complete bool // every chunk of the shard with rows at or below Snapshot is named
+		Chunks   []FlushedChunk
+	}
+	// Free is a Change: the last flush and the release of a shard in one: floor = Snapshot
+	// (the end of the WAL), no open epochs, no own floors, nobody holds it. Conflicts when
+	// any named chunk differs, another epoch holds the shard, or a floor is beyond
+	// Snapshot.
+	Free struct {
+		Shard    ShardID
+		Epoch    Epoch
+		Snapshot Position
+		Chunks   []FlushedChunk
+	}
+	// Move is a Change: the chunk's last rows and its new owner. Preconditions: chunk as
+	// named and owned by From, both shards at their epochs, To held and not draining,
+	// Promise of the epoch ToEpoch. The chunk's own floor becomes Promise, or zero where
+	// To's floor covers it; its version grows. A move to a free shard is one from a free
+	// shard, with a zero Promise.
+	Move struct {
+		Chunk     ChunkAt
+		From      ShardID
+		FromEpoch Epoch
+		To        ShardID
+		ToEpoch   Epoch
+		Promise   Position
+		Added     Added
+	}
+	// Split is a Change: the chunk becomes len(Points)+1 chunks with clipped references,
+	// on the same shard, with new ids and the next version; floor and MaxSeq are inherited,
+	// rows and bytes become shares. Precondition: chunk as named. Points, at most 8192,
+	// ascend strictly inside the range.
+	Split struct {
+		Chunk       ChunkAt
+		Points      []Bound
+		ManualUntil int64
+		// Epoch, when not 0, must be the owner's: the owner splits its own chunk.
+		Epoch Epoch
+	}
+	// Merge is a Change: Right is appended to Left, as a chunk with a new id and a version
+	// above both. Preconditions: both as named, adjacent, same shard, EQUAL effective
+	// floors. MaxSeq = the larger.
+	Merge struct{ Left, Right ChunkAt }
+	// Batch is a Change: adds references to chunks whose owners hold them, and the token.
+	// Preconditions: token undecided; each chunk as named, its owner at Epoch; on a free
+	// shard, where nobody answers, Seq above the chunk's MaxSeq. A collection of which
+	// several chunks are named gets the next DataVersion.
+	Batch struct {
+		Token  Token
+		Chunks []BatchChunk
+	}
+	// DirectCommit is a Change: rows for one chunk of a free shard. Preconditions: shard
+	// free at Epoch; chunk as named with exactly MaxSeq, which all seqs are above. No floor
+	// is touched.
+	DirectCommit struct {
+		Shard  ShardID
+		Epoch  Epoch
+		Chunk  ChunkAt
+		MaxSeq Seq
+		Added  Added
+	}
+	// AdvanceFree is a Change: raises a free shard's epoch, so that direct commits still
+	// uploading start again (GC does this before it sweeps behind them).
+	AdvanceFree struct {
+		Shard ShardID
+		Epoch Epoch
+	}
+	// RegisterJob is a Change: conflicts when the id exists.
+	RegisterJob struct{ Job Job }
+	// ExpelJob is a Change: removes a job; what it uploads cannot be committed any more. A
+	// missing one is no conflict.
+	ExpelJob struct{ ID JobID }
+	// Compact is a Change: replaces Inputs by Outputs in one chunk. Preconditions: job
+	// registered; chunk of that id, in any version, owned by anyone; the inputs still
+	// referenced, next to each other and with the same clips; when Oldest, they are still
+	// the oldest references (tombstones were dropped). Outputs have no key and no seq that
+	// the inputs have not, and keep retry ids that are in force at Edit.Millis. Rows, when
+	// not negative, is the exact live count of the outputs; it becomes the chunk's when
+	// there are no other references.
+	Compact struct {
+		Job     JobID
+		Chunk   ChunkAt
+		Inputs  []SegmentRef
+		Outputs []SegmentRef
+		Oldest  bool
+		Rows    int64
+	}
+	// MarkChunk is a Change: sets the flags of a chunk. Precondition: chunk as named.
+	MarkChunk struct {
+		Chunk ChunkAt
+		Flags ChunkFlags
+	}
+	// ForgetDropped is a Change: GC deleted these, or found them in use. Those that are not
+	// listed as given are no conflict.
+	ForgetDropped struct{ Segments []DroppedSegment }
+	// AddPin is a Change: pins the version that this commit makes.
+	AddPin struct{ Pin Pin } // Version ignored
+	// DropPin is a Change: removes a pin; a missing one is no conflict.
+	DropPin struct{ ID [16]byte }
+	// DecideToken is a Change: writes an aborted token, so that the batch can never commit.
+	// Conflicts when the batch was committed.
+	DecideToken struct{ Token Token }
+	// ExpireTokens is a Change: forgets tokens that expired before Now (unix seconds).
+	ExpireTokens struct{ Now int64 }
+	// RaiseFormat is a Change: the explicit switch to a newer format, after which older
+	// programs no longer read, or write, the root. Invalid beyond FormatVersion.
+	RaiseFormat struct{ MinReader, MinWriter uint16 }
+)
+
+// OwnerAt names the holder of a shard: a precondition that no takeover came in between.
+type OwnerAt struct {
+	Shard ShardID
+	Epoch Epoch
+}
+
+// FlushedChunk is one chunk's part of a flush. At.Version is the one at the snapshot.
+type FlushedChunk struct {
+	At    ChunkAt
+	Added Added
+}
+
+// BatchChunk is one chunk's part of a batch, with what its owner answered to prepare.
+type BatchChunk struct {
+	At    ChunkAt
+	Shard ShardID
+	Epoch Epoch
+	Seq   Seq // the refs' fixed seq
+	Added Added
+}

@@ -1,0 +1,254 @@
+package manifesttest
+
+import (
+	"strings"
+
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/shardkey"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+)
+
+// changes are the changes by name.
+var changes = map[string]func(*args) manifest.Change{
+	"put":          parsePut,
+	"drop-record":  parseDropRecord,
+	"add-shards":   parseAddShards,
+	"remove-shard": func(l *args) manifest.Change { return manifest.RemoveShard{ID: l.shard(0)} },
+	"zones":        parseZones,
+	"create":       parseCreate,
+	"reshape":      parseReshape,
+	"alter":        parseAlter,
+	"drop":         func(l *args) manifest.Change { return manifest.DropCollection{ID: l.existing(l.word(0)).ID} },
+	"claim":        parseClaim,
+	"draining": func(l *args) manifest.Change {
+		return manifest.SetDraining{Shard: l.shard(0), Draining: l.has("on")}
+	},
+	"flush":   parseFlush,
+	"free":    parseFree,
+	"move":    parseMove,
+	"split":   parseSplit,
+	"merge":   parseMerge,
+	"batch":   parseBatch,
+	"direct":  parseDirect,
+	"advance": func(l *args) manifest.Change { return manifest.AdvanceFree{Shard: l.shard(0), Epoch: l.epoch()} },
+	"register": func(l *args) manifest.Change {
+		return manifest.RegisterJob{Job: manifest.Job{ID: l.id16(l.word(0)), Kind: "compact"}}
+	},
+	"expel":   func(l *args) manifest.Change { return manifest.ExpelJob{ID: l.id16(l.word(0))} },
+	"compact": parseCompact,
+	"mark":    parseMark,
+	"forget":  parseForget,
+	"pin": func(l *args) manifest.Change {
+		return manifest.AddPin{Pin: manifest.Pin{ID: l.id16(l.word(0)), Name: "pin" + l.word(0)}}
+	},
+	"unpin": func(l *args) manifest.Change { return manifest.DropPin{ID: l.id16(l.word(0))} },
+	"abort": func(l *args) manifest.Change {
+		return manifest.DecideToken{Token: l.token(l.word(0), l.has("committed"))}
+	},
+	"expire": func(l *args) manifest.Change { return manifest.ExpireTokens{Now: l.int("now")} },
+	"format": func(l *args) manifest.Change {
+		return manifest.RaiseFormat{MinReader: uint16(l.int("reader")), MinWriter: uint16(l.int("writer"))}
+	},
+}
+
+func record(l *args) manifest.Record {
+	kinds := map[string]manifest.RecordKind{"setting": manifest.RecordSetting, "database": manifest.RecordDatabase, "view": manifest.RecordView, "none": 0}
+	body := bson.Raw(bsoncore.NewDocumentBuilder().AppendString("v", l.named["v"]).Build())
+	return manifest.Record{Kind: kinds[l.word(0)], ID: l.word(1), Body: body}
+}
+
+func parsePut(l *args) manifest.Change {
+	return manifest.PutRecord{Record: record(l), IfAbsent: l.has("if-absent")}
+}
+
+func parseDropRecord(l *args) manifest.Change {
+	r := record(l)
+	return manifest.DropRecord{Kind: r.Kind, ID: r.ID}
+}
+
+func parseAddShards(l *args) manifest.Change {
+	var c manifest.AddShards
+	for _, w := range l.plain {
+		c.IDs = append(c.IDs, manifest.ShardID(w))
+	}
+	return c
+}
+
+func parseZones(l *args) manifest.Change {
+	return manifest.SetShardZones{ID: l.shard(0), Zones: l.plain[1:]}
+}
+
+func parseCreate(l *args) manifest.Change {
+	return manifest.CreateCollection{Collection: l.collection(l.word(0)), Chunks: l.newChunks()}
+}
+
+func parseReshape(l *args) manifest.Change {
+	c := manifest.ReshapeCollection{Collection: l.existing(l.word(0)), Chunks: l.newChunks()}
+	c.Collection.Sharded = true
+	for k := range l.s.Chunks(c.Collection.ID) {
+		c.At = append(c.At, k.At())
+	}
+	if named := l.chunks(); len(named) > 0 {
+		c.At = nil
+		for _, w := range named {
+			at, _ := l.chunk(w)
+			c.At = append(c.At, at)
+		}
+	}
+	for _, w := range strings.Fields(strings.ReplaceAll(l.named["owners"], ",", " ")) {
+		id, e := l.at(w)
+		c.Owners = append(c.Owners, manifest.OwnerAt{Shard: id, Epoch: e})
+	}
+	return c
+}
+
+// parseAlter: balance=off, zone=eu:a..m; "stale" plans on a collection with other options.
+func parseAlter(l *args) manifest.Change {
+	was := l.existing(l.word(0))
+	now := was
+	now.NoBalance = l.named["balance"] == "off"
+	if z := l.named["zone"]; z != "" {
+		name, keys, _ := strings.Cut(z, ":")
+		low, high := pair(keys)
+		now.Zones = append([]manifest.ZoneRange(nil), now.Zones...)
+		now.Zones = append(now.Zones, manifest.ZoneRange{Zone: name, Range: shardkey.Range{Min: low, Max: high},
+			MinBSON: Bound(string(low), false).BSON, MaxBSON: Bound(string(high), true).BSON})
+	}
+	if l.has("stale") {
+		was.NoBalance = !was.NoBalance
+	}
+	return manifest.AlterCollection{Was: was, Now: now}
+}
+
+func parseClaim(l *args) manifest.Change {
+	return manifest.Claim{Shard: l.shard(0), Epoch: l.epoch(), Holder: l.named["holder"], Address: l.named["address"],
+		LeaseMillis: uint32(l.int("lease"))}
+}
+
+// flushed reads the chunks of a flush or free.
+func (l *args) flushed() []manifest.FlushedChunk {
+	by := manifest.Creator{Kind: manifest.CreatorShard, Shard: l.shard(0), Epoch: l.epoch()}
+	var chunks []manifest.FlushedChunk
+	for _, w := range l.chunks() {
+		at, braces := l.chunk(w)
+		chunks = append(chunks, manifest.FlushedChunk{At: at, Added: l.added(braces, by)})
+	}
+	return chunks
+}
+
+func parseFlush(l *args) manifest.Change {
+	return manifest.Flush{Shard: l.shard(0), Epoch: l.epoch(), Snapshot: l.position("snap"), Complete: l.has("complete"), Chunks: l.flushed()}
+}
+
+func parseFree(l *args) manifest.Change {
+	return manifest.Free{Shard: l.shard(0), Epoch: l.epoch(), Snapshot: l.position("snap"), Chunks: l.flushed()}
+}
+
+func parseMove(l *args) manifest.Change {
+	var m manifest.Move
+	var braces string
+	m.Chunk, braces = l.chunk(l.word(0))
+	m.From, m.FromEpoch = l.at(l.named["from"])
+	m.To, m.ToEpoch = l.at(l.named["to"])
+	m.Promise = l.position("promise")
+	m.Added = l.added(braces, manifest.Creator{Kind: manifest.CreatorShard, Shard: m.From, Epoch: m.FromEpoch})
+	return m
+}
+
+func parseSplit(l *args) manifest.Change {
+	at, _ := l.chunk(l.word(0))
+	c := manifest.Split{Chunk: at, Epoch: l.epoch(), ManualUntil: l.int("manual")}
+	for _, p := range strings.Split(l.named["at"], ",") {
+		if p != "" {
+			c.Points = append(c.Points, Bound(p, false))
+		}
+	}
+	return c
+}
+
+func parseMerge(l *args) manifest.Change {
+	left, _ := l.chunk(l.word(0))
+	right, _ := l.chunk(l.word(1))
+	return manifest.Merge{Left: left, Right: right}
+}
+
+func (l *args) token(text string, committed bool) manifest.Token {
+	app, batch, _ := strings.Cut(text, "/")
+	return manifest.Token{App: app, Batch: batch, Committed: committed, ExpiresAt: 1000}
+}
+
+func parseBatch(l *args) manifest.Change {
+	c := manifest.Batch{Token: l.token(l.word(0), !l.has("aborted"))}
+	for _, w := range l.chunks() {
+		at, braces := l.chunk(w)
+		sub := &args{s: l.s, named: map[string]string{}}
+		for _, f := range splitWords(braces) {
+			name, value, _ := strings.Cut(f, "=")
+			if name == "seg" {
+				break
+			}
+			sub.named[name] = value
+		}
+		shard := manifest.ShardID(sub.named["shard"])
+		by := manifest.Creator{Kind: manifest.CreatorShard, Shard: shard, Epoch: sub.epoch()}
+		c.Chunks = append(c.Chunks, manifest.BatchChunk{At: at, Shard: shard, Epoch: sub.epoch(),
+			Seq: manifest.Seq(sub.int("seq")), Added: l.added(braces, by)})
+	}
+	return c
+}
+
+func parseDirect(l *args) manifest.Change {
+	c := manifest.DirectCommit{Shard: l.shard(0), Epoch: l.epoch(), MaxSeq: manifest.Seq(l.int("maxseq"))}
+	var braces string
+	c.Chunk, braces = l.chunk(l.word(1))
+	c.Added = l.added(braces, manifest.Creator{Kind: manifest.CreatorDirect, Shard: c.Shard, Epoch: c.Epoch})
+	return c
+}
+
+// parseCompact: compact 05 c1 in=01,02 out={seg=03 ...}; the inputs are taken from the
+// chunk, "in=zz" names one that it does not have.
+func parseCompact(l *args) manifest.Change {
+	c := manifest.Compact{Job: l.id16(l.word(0)), Oldest: l.has("oldest"), Rows: -1}
+	c.Chunk, _ = l.chunk(l.word(1))
+	if l.named["rows"] != "" {
+		c.Rows = l.int("rows")
+	}
+	for _, name := range strings.Split(l.named["in"], ",") {
+		if name == "" {
+			continue
+		}
+		input := manifest.SegmentRef{Segment: manifest.SegmentID{Random: l.id16(name)}}
+		for k := range l.s.AllChunks() {
+			for _, r := range k.Refs {
+				if k.ID == c.Chunk.ID && r.Segment.Random == input.Segment.Random {
+					input = r
+				}
+			}
+		}
+		c.Inputs = append(c.Inputs, input)
+	}
+	by := manifest.Creator{Kind: manifest.CreatorJob, Job: c.Job}
+	c.Outputs = l.added(strings.Trim(l.named["out"], "{}"), by).Refs
+	return c
+}
+
+func parseMark(l *args) manifest.Change {
+	at, _ := l.chunk(l.word(0))
+	c := manifest.MarkChunk{Chunk: at}
+	if l.has("indivisible") {
+		c.Flags = manifest.ChunkIndivisible
+	}
+	return c
+}
+
+// parseForget: forget 01 forgets all candidates of that name.
+func parseForget(l *args) manifest.Change {
+	var c manifest.ForgetDropped
+	for _, d := range l.s.Dropped() {
+		if d.Segment.Random == l.id16(l.word(0)) {
+			c.Segments = append(c.Segments, d)
+		}
+	}
+	return c
+}
