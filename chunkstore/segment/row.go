@@ -1,0 +1,42 @@
+package segment
+
+import (
+	"github.com/granarydb/granary/manifest"
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// Row is one version of one document: a put, or with Delete a tombstone (Doc is nil).
+//
+// Rows are ordered by (Collection, Key) ascending, then Seq descending: the newest version
+// of a key comes first. Key is the row key's bytes (shardkey.Pattern.AppendKey), without
+// the collection.
+type Row struct {
+	Collection manifest.CollectionID
+	Key        []byte
+	Seq        manifest.Seq
+	Delete     bool
+	Doc        bson.Raw
+}
+
+// OpID names one client write for ever: session, transaction number, statement, attempt.
+// It has the fields of rpc.OpID in the same order, so that Go converts one to the other.
+type OpID struct {
+	Session [32]byte
+	Txn     int64
+	Stmt    int32
+	Attempt int32
+}
+
+// RetryEntry remembers that a retryable write was done, and what was answered. It belongs
+// to the chunk that contains Key, not to a row, and outlives the row.
+type RetryEntry struct {
+	Collection manifest.CollectionID
+	// Key is the row written; with Resume it is the last row key that a multi-document
+	// write has finished, and the write goes on after it.
+	Key    []byte
+	Op     OpID
+	Reply  []byte // opaque to this package
+	Resume bool
+	// ExpiresAt, in unix seconds, is when the entry may be forgotten.
+	ExpiresAt int64
+}
