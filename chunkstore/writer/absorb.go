@@ -1,0 +1,191 @@
+package writer
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/errkind"
+	"github.com/granarydb/granary/manifest/shardkey"
+)
+
+// absorb takes in a root version, before anyone in the process sees it. Whoever holds an
+// older claim stops here. Then memory is held to the same rule as a replay: a row stays
+// when its key belongs to a chunk of this shard in this version, and its place in the WAL
+// is above the chunk's effective floor. So what was flushed leaves, what was moved away
+// leaves, and what was moved away, deleted there and moved back does not return.
+func (s *shard) absorb(st *manifest.State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.endErr != nil || s.state != nil && st.Version() <= s.state.Version() {
+		return
+	}
+	now := st.Shard(s.id)
+	if now == nil || now.Epoch != s.epoch && !broken(flushAnyEpoch) {
+		s.counts.Fenced++
+		s.endLocked(s.fenced(now))
+		return
+	}
+	if now.Epoch == s.epoch && now.Status == manifest.ShardFree {
+		s.endLocked(fmt.Errorf("shard %s epoch %d: %w: it was freed", s.id, s.epoch, errkind.StaleVersion))
+		return
+	}
+	old := s.state
+	s.state, s.rootFloor = st, now.Floor
+	if s.log.drop(now.Floor); s.long != nil {
+		close(s.long.opened) // those who still find it too long wait again
+		s.long = nil
+	}
+	s.recut(s.differing(old, st))
+	for _, c := range s.chunks {
+		s.dropCovered(c)
+	}
+}
+
+// differing are the chunks that are not the shard's any more under their id and version,
+// and those that are since. It updates the others.
+func (s *shard) differing(old, st *manifest.State) (gone []*chunk, come []*manifest.Chunk) {
+	if old == nil {
+		for c := range st.AllChunks() {
+			if c.Shard == s.id {
+				come = append(come, c)
+			}
+		}
+		return nil, come
+	}
+	for was, is := range manifest.ChangedChunks(old, st) {
+		mine := is != nil && is.Shard == s.id
+		var c *chunk
+		if was != nil && was.Shard == s.id {
+			c = s.chunks[was.ID]
+		}
+		switch {
+		case c != nil && mine && c.info.ID == is.ID && c.info.Version == is.Version:
+			c.info, c.seq = is, max(c.seq, is.MaxSeq)
+			continue
+		case c != nil:
+			gone = append(gone, c)
+		}
+		if mine {
+			come = append(come, is)
+		}
+	}
+	return gone, come
+}
+
+// recut makes the chunks that came, of what there is of those that are gone.
+func (s *shard) recut(gone []*chunk, come []*manifest.Chunk) {
+	s.w.memory.chunks.Add(int64(len(come) - len(gone)))
+	for _, c := range gone {
+		c.gone = true
+		delete(s.chunks, c.info.ID)
+	}
+	added := make([]*chunk, 0, len(come))
+	for _, info := range come {
+		c := newChunk(info)
+		s.chunks[info.ID] = c
+		added = append(added, c)
+	}
+	for _, c := range gone {
+		for _, to := range added {
+			if to.info.Collection == c.info.Collection && to.info.Range.Overlaps(c.info.Range) {
+				to.seq = max(to.seq, c.seq)
+				to.inheritRetries(c)
+			}
+		}
+		s.inheritRows(c.mem, func(to *chunk) **memtable { return &to.mem })
+		s.inheritRows(c.frozen, func(to *chunk) **memtable { return &to.frozen })
+	}
+	now := s.w.expiredBy()
+	for _, c := range added {
+		c.retries.loaded = !slices.ContainsFunc(c.info.Refs, func(r manifest.SegmentRef) bool { return r.RetryUntil > now })
+	}
+}
+
+// inheritRows moves the rows of a memtable to the chunks that have their keys now.
+func (s *shard) inheritRows(from *memtable, into func(*chunk) **memtable) {
+	if from == nil {
+		return
+	}
+	s.grow(-from.bytes)
+	from.each(func(r *row) {
+		to := s.owned(r.collection(), r.key())
+		if to == nil {
+			return
+		}
+		m := into(to)
+		if *m == nil {
+			*m = new(memtable)
+		}
+		if broken(rowsKept) {
+			r.at = &stamp{manifest.Position{Epoch: s.epoch, Next: s.durable.Next + 1}}
+		}
+		(*m).put(r)
+		s.grow(r.bytes())
+	})
+}
+
+// dropCovered drops the rows that are in segments.
+func (s *shard) dropCovered(c *chunk) {
+	floor := s.floor(c)
+	for _, m := range []**memtable{&c.frozen, &c.mem} {
+		kept := (*m).above(floor)
+		if kept == *m {
+			continue
+		}
+		s.grow(-(*m).bytes)
+		if kept != nil {
+			s.grow(kept.bytes)
+		}
+		*m = kept
+	}
+	if c.mem == nil {
+		c.mem = new(memtable)
+	}
+}
+
+// inheritRetries takes over what a chunk knew that had a part of this range.
+func (c *chunk) inheritRetries(from *chunk) {
+	take := func(e *retry) {
+		if kindClass(e) == 1 {
+			c.inheritProgress(e)
+		} else if c.info.Range.Contains(e.Key) {
+			c.retries.learn(e)
+		}
+	}
+	for s := from.retries.silent; s != nil; s = s.next {
+		for _, x := range s.txns {
+			for _, e := range x.entries {
+				take(e)
+			}
+		}
+		if to := c.retries.sessions[s.id]; to != nil {
+			to.dropped = max(to.dropped, s.dropped)
+		}
+	}
+}
+
+// inheritProgress takes over a part of a write of many documents if it touches this range.
+// A part that is in several chunks is an entry of each. Segments show an entry only to the
+// chunk that has its key; the next flush writes it for the others.
+func (c *chunk) inheritProgress(e *retry) {
+	p, err := parseProgress(e.Reply)
+	if err != nil || !p.touches(c.info.Range) {
+		return
+	}
+	if c.info.Range.Contains(e.Key) {
+		c.retries.learn(e)
+		return
+	}
+	mine := *e
+	mine.Key, mine.carry, mine.older = someKey(c.info.Range), true, nil
+	if mine.in != nil {
+		mine.in.retries = append(mine.in.retries, &mine)
+	}
+	c.retries.learn(&mine)
+}
+
+// touches reports whether the part has rows of r behind it.
+func (p *progress) touches(r shardkey.Range) bool {
+	return p.done.Overlaps(r) || r.Contains(p.last)
+}

@@ -1,0 +1,128 @@
+package writer
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/granarydb/granary/chunkstore/bucket"
+	"github.com/granarydb/granary/chunkstore/segment"
+	"github.com/granarydb/granary/manifest"
+)
+
+// part is what one chunk gives to a flush.
+type part struct {
+	chunk   *chunk
+	info    *manifest.Chunk // as at the freeze
+	rows    *memtable       // frozen; may be nil
+	retries []segment.RetryEntry
+	carried []*retry // those of retries that were carried over a split
+	added   manifest.Added
+}
+
+// builder makes segments of parts, in the order of the parts: many small chunks share one,
+// a large chunk fills several.
+type builder struct {
+	s       *shard
+	id      manifest.SegmentID
+	w       *segment.Writer // nil: none begun
+	cuts    []*part         // whose rows are in w, one per Cut
+	cutting bool            // rows were added to w since the last Cut
+}
+
+// upload builds the parts' segments, stores them, and notes in each part what it adds.
+func (s *shard) upload(ctx context.Context, parts []*part) error {
+	b := &builder{s: s}
+	for _, p := range parts {
+		if err := b.add(ctx, p); err != nil {
+			return err
+		}
+	}
+	return b.store(ctx)
+}
+
+// add appends one chunk's rows and retry entries.
+func (b *builder) add(ctx context.Context, p *part) error {
+	b.begin()
+	for _, e := range p.retries {
+		if err := b.w.AddRetry(e); err != nil {
+			return err
+		}
+	}
+	if p.rows.len() > 0 {
+		it := p.rows.rows.Iter()
+		for it.Next() {
+			if b.w.Size() >= b.s.w.set.SegmentBytes {
+				if err := b.cut(p); err != nil {
+					return err
+				}
+				if err := b.store(ctx); err != nil {
+					return err
+				}
+				b.begin()
+			}
+			if err := b.row(p, it.Value()); err != nil {
+				return err
+			}
+		}
+	}
+	return b.cut(p)
+}
+
+func (b *builder) row(p *part, r *row) error {
+	if r.live() {
+		p.added.RowsDelta++
+	}
+	if r.existed {
+		p.added.RowsDelta--
+	}
+	return b.w.Add(r.row())
+}
+
+func (b *builder) begin() {
+	if b.w != nil {
+		return
+	}
+	b.id = manifest.SegmentID{
+		Creator: manifest.Creator{Kind: manifest.CreatorShard, Shard: b.s.id, Epoch: b.s.epoch},
+		Random:  b.s.w.host.ID16(),
+	}
+	b.w = segment.NewWriter(b.id, nil)
+}
+
+func (b *builder) cut(p *part) error {
+	b.cuts = append(b.cuts, p)
+	return b.w.Cut(segment.CutInfo{Collection: p.info.Collection, Clip: p.info.Range})
+}
+
+// store uploads the segment that was begun. The name is fresh, so that sending the same
+// bytes again after an unclear answer is safe.
+func (b *builder) store(ctx context.Context) error {
+	if b.w == nil {
+		return nil
+	}
+	body, _, err := b.w.Finish()
+	if err != nil {
+		return err
+	}
+	refs := b.w.Refs()
+	for i, p := range b.cuts {
+		ref := refs[i]
+		if ref.Rows == 0 && ref.RetryUntil == 0 {
+			continue
+		}
+		p.added.Refs = append(p.added.Refs, ref)
+		p.added.BytesDelta += int64(ref.Bytes)
+	}
+	b.w, b.cuts = nil, nil
+	key := b.id.Key()
+	for attempt := 0; ; attempt++ {
+		_, err := b.s.w.bucket.Put(ctx, key, body, bucket.Condition{})
+		if err == nil {
+			b.s.count(func(c *Counts) { c.Segments++; c.SegmentBytes += int64(len(body)) })
+			return nil
+		}
+		if err := b.s.w.retryLater(ctx, attempt, err); err != nil {
+			return fmt.Errorf("store segment %s: %w", key, err)
+		}
+	}
+}

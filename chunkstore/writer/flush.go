@@ -1,0 +1,235 @@
+package writer
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/granarydb/granary/chunkstore/segment"
+	"github.com/granarydb/granary/chunkstore/writer/rpc"
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/errkind"
+)
+
+// A flush takes the unflushed rows to segments:
+//
+//	freeze   mem becomes frozen, in every chunk at once, at the position that is durable now
+//	upload   segments of the frozen rows and of the retry entries that the WAL alone has
+//	commit   references, and the floors, in one change of the root
+//	absorb   the observer of that root drops what the floors cover
+//	thaw     what is frozen still (the commit skipped its chunk, or failed) returns to mem
+//
+// A crash before the commit leaves segments that nothing refers to, and the WAL has it all;
+// after the commit, the WAL below the floor is garbage. Only durable rows are frozen: a
+// segment with a row that the WAL lost would show what was never acknowledged, and then,
+// after a takeover, another row of the same seq.
+
+// freeze takes the durable rows of the shard, or of one chunk, for a flush. ok is false
+// when there is nothing to do.
+func (s *shard) freeze(only *chunk) (pos manifest.Position, parts []*part, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.endErr != nil {
+		return pos, nil, false
+	}
+	now := s.w.expiredBy()
+	chunks := []*chunk{only}
+	if only == nil {
+		chunks = s.ordered()
+	}
+	for _, c := range chunks {
+		if c.gone || only == nil && !s.floor(c).Less(s.durable) {
+			continue
+		}
+		c.retries.expire(now)
+		p := &part{chunk: c, info: c.info, added: manifest.Added{MaxSeq: c.seq}}
+		p.takeRetries(c, s.floor(c), now)
+		if c.mem.len() > 0 {
+			c.frozen, c.mem = c.mem, new(memtable)
+			p.rows = c.frozen
+		}
+		if p.rows != nil || len(p.retries) > 0 {
+			parts = append(parts, p)
+		}
+	}
+	return s.durable, parts, len(parts) > 0 || s.rootFloor.Less(s.durable)
+}
+
+// takeRetries copies the entries that no segment has.
+func (p *part) takeRetries(c *chunk, floor manifest.Position, now int64) {
+	if broken(retriesNotFlushed) {
+		return
+	}
+	for _, e := range c.retries.unflushed(floor) {
+		if e.ExpiresAt <= now {
+			continue
+		}
+		p.retries = append(p.retries, e.RetryEntry)
+		if e.carry {
+			p.carried = append(p.carried, e)
+		}
+	}
+	slices.SortFunc(p.retries, func(a, b segment.RetryEntry) int {
+		return cmp.Or(bytes.Compare(a.Key, b.Key), bytes.Compare(a.Op.Session[:], b.Op.Session[:]),
+			cmp.Compare(a.Op.Txn, b.Op.Txn), cmp.Compare(a.Op.Stmt, b.Op.Stmt), cmp.Compare(a.Op.Attempt, b.Op.Attempt),
+			bytes.Compare(a.Reply, b.Reply))
+	})
+}
+
+// thaw ends a flush: rows that are still frozen go back under the newer ones.
+func (s *shard) thaw(pos manifest.Position, parts []*part) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range parts {
+		if !p.chunk.gone && !s.floor(p.chunk).Less(pos) {
+			for _, e := range p.carried {
+				e.carry = false
+			}
+		}
+	}
+	for _, c := range s.chunks {
+		if c.frozen == nil {
+			continue
+		}
+		under := c.frozen
+		newer := c.mem
+		c.frozen, c.mem = nil, new(memtable)
+		under.each(c.mem.put)
+		newer.each(c.mem.put)
+		s.grow(c.mem.bytes - under.bytes - newer.bytes)
+	}
+}
+
+// flush is one whole flush of the shard. Background work waits for its turn at the root.
+// Errors: Fenced, Throttled and those of the bucket (the rows stay in memory and in the
+// WAL), UnknownOutcome (the shard has ended).
+func (s *shard) flush(ctx context.Context, background bool) error {
+	pos, parts, ok := s.freeze(nil)
+	if !ok {
+		return s.endedErr()
+	}
+	defer s.thaw(pos, parts)
+	if err := s.upload(ctx, parts); err != nil {
+		return fmt.Errorf("flush shard %s: %w", s.id, err)
+	}
+	if broken(walDeletedEarly) {
+		s.deleteWAL(ctx, pos)
+	}
+	ch := manifest.Flush{Shard: s.id, Epoch: s.epochForFlush(), Snapshot: pos, Complete: true, Chunks: flushed(parts)}
+	if err := s.commitEdit(ctx, background, ch); err != nil {
+		return fmt.Errorf("flush shard %s up to %v: %w", s.id, pos, err)
+	}
+	s.count(func(c *Counts) { c.Flushes++ })
+	return nil
+}
+
+// flushChunk flushes one chunk while it serves, before it moves.
+func (s *shard) flushChunk(ctx context.Context, c *chunk) error {
+	pos, parts, ok := s.freeze(c)
+	if !ok || len(parts) == 0 {
+		return s.endedErr()
+	}
+	defer s.thaw(pos, parts)
+	if err := s.upload(ctx, parts); err != nil {
+		return fmt.Errorf("flush chunk %d: %w", c.info.ID, err)
+	}
+	ch := manifest.Flush{Shard: s.id, Epoch: s.epoch, Snapshot: pos, Chunks: flushed(parts)}
+	return s.commitEdit(ctx, false, ch)
+}
+
+func flushed(parts []*part) []manifest.FlushedChunk {
+	list := make([]manifest.FlushedChunk, len(parts))
+	for i, p := range parts {
+		list[i] = manifest.FlushedChunk{At: p.info.At(), Added: p.added}
+	}
+	return list
+}
+
+// commitEdit commits one change. An outcome that stays unknown ends the shard: it may yet
+// be applied, and only a takeover can tell.
+func (s *shard) commitEdit(ctx context.Context, background bool, ch manifest.Change) error {
+	_, err := s.w.root.Commit(ctx, manifest.Edit{
+		Op: s.w.host.ID16(), Changes: []manifest.Change{ch},
+		Millis: s.w.host.Wall().UnixMilli(), Background: background,
+	})
+	if isUnknown(err) {
+		s.end(fmt.Errorf("shard %s epoch %d: %w: its last commit may or may not be applied", s.id, s.epoch, errkind.Fenced))
+	}
+	return err
+}
+
+// flushSoon has the janitor flush; requests for it that come before it begins share one.
+func (s *shard) flushSoon(background bool) (*job, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.flushing != nil {
+		s.flushing.urgent = s.flushing.urgent || !background
+		return s.flushing, nil
+	}
+	var j *job
+	j, err := s.queue(func(ctx context.Context) error {
+		s.mu.Lock()
+		s.flushing = nil
+		urgent := j.urgent
+		s.mu.Unlock()
+		return s.flush(ctx, !urgent)
+	})
+	if err != nil {
+		return nil, err
+	}
+	j.urgent = !background
+	s.flushing = j
+	return j, nil
+}
+
+// Flush makes everything the shard acknowledged so far part of segments.
+func (w *Writer) Flush(ctx context.Context, r *rpc.FlushRequest) (*rpc.FlushReply, error) {
+	ctx, cancel := w.deadline(ctx, &r.Header)
+	defer cancel()
+	s, err := w.enter(ctx, &r.Header)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	goal := s.durable
+	s.mu.Unlock()
+	for attempt := 0; ; attempt++ {
+		if version, done := s.flushedTo(goal); done {
+			return &rpc.FlushReply{Version: version}, nil
+		}
+		j, err := s.flushSoon(false)
+		if err == nil {
+			err = s.finished(ctx, j)
+		}
+		if err == nil {
+			// A chunk was cut or merged meanwhile and its rows stayed behind: once more.
+			err = fmt.Errorf("flush shard %s: %w: its chunks keep changing", s.id, errkind.Conflict)
+		}
+		if _, done := s.flushedTo(goal); done {
+			continue
+		}
+		if err := w.retryLater(ctx, attempt, err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// flushedTo reports whether nothing at or below pos is unflushed, and in which root.
+func (s *shard) flushedTo(pos manifest.Position) (manifest.Version, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.endErr != nil {
+		return 0, false
+	}
+	for _, c := range s.chunks {
+		if floor := s.floor(c); floor.Less(pos) && (c.mem.below(pos) || c.frozen.below(pos) || len(c.retries.unflushed(floor)) > 0) {
+			return 0, false
+		}
+	}
+	return s.state.Version(), true
+}
+
+// below reports whether some row may be at or below pos.
+func (m *memtable) below(pos manifest.Position) bool { return m.len() > 0 && !pos.Less(m.low) }

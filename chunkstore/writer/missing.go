@@ -1,0 +1,51 @@
+package writer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/errkind"
+)
+
+// errOtherRefs says that a read met a segment that is gone because the chunk has others by
+// now: look again.
+var errOtherRefs = errors.New("the chunk's segments changed")
+
+// missing says what a failed read of chunks means. A segment that is not there is not an
+// empty one: the root is read again, and a segment that is still referenced is lost.
+// Errors: errOtherRefs, Corrupt, or err itself when no segment was missing.
+func (s *shard) missing(ctx context.Context, err error, seen ...*manifest.Chunk) error {
+	if !errors.Is(err, errkind.NotFound) {
+		return err
+	}
+	st, _, rootErr := s.w.root.Load(ctx)
+	if rootErr != nil {
+		return fmt.Errorf("read the root after a segment was missing: %w", rootErr)
+	}
+	for _, was := range seen {
+		if !refersToAll(st, was) {
+			return errOtherRefs
+		}
+	}
+	s.w.log.Error("segment lost", "shard", s.id, "root", st.Version(), "cause", err)
+	return fmt.Errorf("%w: root version %d refers to it: %w", errkind.Corrupt, st.Version(), err)
+}
+
+// refersToAll reports whether every segment that the chunk had is still referenced in its
+// range.
+func refersToAll(st *manifest.State, was *manifest.Chunk) bool {
+	now := make(map[manifest.SegmentID]bool)
+	for c := range st.ChunksIn(was.Collection, was.Range) {
+		for i := range c.Refs {
+			now[c.Refs[i].Segment] = true
+		}
+	}
+	for i := range was.Refs {
+		if !now[was.Refs[i].Segment] {
+			return false
+		}
+	}
+	return true
+}

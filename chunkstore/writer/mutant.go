@@ -1,0 +1,50 @@
+package writer
+
+// Mutant names a rule of the protocol that a build with the tag mutants can switch off.
+type Mutant uint32
+
+// The rules, by what happens without them.
+const (
+	none              Mutant = iota
+	noSeal                   // a takeover reads the WAL of older epochs without ending it
+	flushAnyEpoch            // a claim that was superseded goes on, and flushes under the new epoch
+	floorIgnored             // a replay takes records below the floors
+	zeroPromise              // a move sets no floor at the destination
+	readsInHandoff           // reads go on while the chunk, or the shard, is given away
+	conflictIsFenced         // a batch whose first PUT had an unclear answer, and whose second found it there, counts as refused
+	appendedAgain            // a batch whose PUT had an unclear answer is appended again at the next index
+	leaseFromReply           // the lease is counted from the answer of an append
+	readWithoutLease         // reads are answered from memory whenever
+	walDeletedEarly          // the WAL is deleted before the flush is committed
+	retriesNotFlushed        // flushes leave retry ids to the WAL
+	sealsCollected           // CollectWAL deletes seals too
+	promiseReused            // a promise is used again for a later version of the chunk
+	noLeaseWait              // a takeover serves without the wait
+	rowsKept                 // memory keeps rows of chunks that were given away
+	mutants
+)
+
+var mutantNames = [mutants]string{
+	none: "none", noSeal: "no-seal", flushAnyEpoch: "flush-any-epoch", floorIgnored: "floor-ignored",
+	zeroPromise: "zero-promise", readsInHandoff: "reads-in-handoff", conflictIsFenced: "conflict-is-fenced",
+	appendedAgain: "appended-again", leaseFromReply: "lease-from-reply", readWithoutLease: "read-without-lease",
+	walDeletedEarly: "wal-deleted-early", retriesNotFlushed: "retries-not-flushed", sealsCollected: "seals-collected",
+	promiseReused: "promise-reused", noLeaseWait: "no-lease-wait", rowsKept: "rows-kept",
+}
+
+// String is the name by which ParseMutant knows it.
+func (m Mutant) String() string {
+	if m < mutants {
+		return mutantNames[m]
+	}
+	return "unknown"
+}
+
+// Mutants are all rules that can be switched off.
+func Mutants() []Mutant {
+	list := make([]Mutant, 0, mutants-1)
+	for m := none + 1; m < mutants; m++ {
+		list = append(list, m)
+	}
+	return list
+}

@@ -1,0 +1,186 @@
+package writer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/errkind"
+)
+
+// Run does what nobody asks for: it flushes when memory or a WAL has grown, drains shards
+// that nobody writes to, reads the root now and then, and closes forgotten cursors. It
+// returns when ctx ends, with nothing left running; shards stay held until Release or Close.
+func (w *Writer) Run(ctx context.Context) error {
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() { w.pollRoot(ctx) })
+	tick := min(max(w.set.IdleFlush/4, 10*time.Millisecond), time.Second)
+	for {
+		waited, cancel := w.host.WithTimeout(ctx, tick)
+		select {
+		case <-w.memory.high:
+		case <-waited.Done():
+		}
+		cancel()
+		if ctx.Err() != nil {
+			return nil
+		}
+		w.closeIdleCursors()
+		if err := w.flushDue(ctx); err != nil && ctx.Err() == nil {
+			w.log.Warn("flush failed", "cause", err)
+			_ = w.host.Sleep(ctx, w.host.Jitter(tick)) // a bucket that fails is not asked again at once
+		}
+	}
+}
+
+// pollRoot keeps the process from living on a root that is long gone.
+func (w *Writer) pollRoot(ctx context.Context) {
+	for w.host.Sleep(ctx, w.set.RootPoll) == nil {
+		if len(w.held()) == 0 {
+			continue
+		}
+		_, sent, err := w.root.Load(ctx)
+		if err != nil {
+			w.log.Warn("root not read", "cause", err)
+			continue
+		}
+		for _, s := range w.held() {
+			s.renew(sent)
+		}
+	}
+}
+
+// renew counts the lease from a root GET that was sent at t and showed our epoch: it did, or
+// the shard has ended.
+func (s *shard) renew(t time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.endErr == nil && !broken(flushAnyEpoch) {
+		s.lease.prove(t)
+	}
+}
+
+// flushDue flushes the shards that should be, together, so that their commits share one
+// change of the root.
+func (w *Writer) flushDue(ctx context.Context) error {
+	var waiting []*shard
+	var jobs []*job
+	var failed []error
+	for _, s := range w.due() {
+		j, err := s.flushSoon(w.memory.used.Load() < w.memory.limit)
+		if err == nil {
+			waiting, jobs = append(waiting, s), append(jobs, j)
+		}
+	}
+	for i, j := range jobs {
+		err := waiting[i].finished(ctx, j)
+		if err != nil && !errors.Is(err, errkind.Fenced) && !errors.Is(err, errkind.StaleVersion) {
+			failed = append(failed, err)
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// due are the shards to flush now: those with a long WAL or idle, and when memory is short
+// the largest, until half of the limit will be free.
+func (w *Writer) due() []*shard {
+	type load struct {
+		s     *shard
+		bytes int64
+		must  bool
+	}
+	var loads []load
+	for _, s := range w.held() {
+		bytes, must := s.load()
+		loads = append(loads, load{s, bytes, must})
+	}
+	slices.SortStableFunc(loads, func(a, b load) int {
+		switch {
+		case a.bytes > b.bytes:
+			return -1
+		case a.bytes < b.bytes:
+			return 1
+		}
+		return 0
+	})
+	excess := w.memory.used.Load() - w.memory.limit/2
+	var list []*shard
+	for _, l := range loads {
+		if l.must || excess > 0 && l.bytes > 0 {
+			list = append(list, l.s)
+			excess -= l.bytes
+		}
+	}
+	return list
+}
+
+// load is the unflushed bytes of a shard, and whether it must be flushed for its own sake.
+func (s *shard) load() (bytes int64, must bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.endErr != nil || s.phase != Serving {
+		return 0, false
+	}
+	long := len(s.log.objects) >= s.w.set.WALObjects/2 || s.log.bytes >= s.w.set.WALBytes/2
+	idle := s.rootFloor.Less(s.durable) && s.w.host.Mono() >= s.touched+s.w.set.IdleFlush
+	return s.bytes, long || idle
+}
+
+// Release gives a shard back: free, its WAL drained. Errors: Invalid (not held), Conflict or
+// Throttled (it serves on), UnknownOutcome (it is not served, and left to a takeover),
+// Fenced (it was taken).
+func (w *Writer) Release(ctx context.Context, id manifest.ShardID) error {
+	s := w.shard(id)
+	if s == nil {
+		return fmt.Errorf("release shard %s: %w: this process does not hold it", id, errkind.Invalid)
+	}
+	err := s.serves(ctx)
+	if err == nil {
+		err = s.do(ctx, s.free)
+	}
+	if err != nil {
+		return fmt.Errorf("release shard %s: %w", id, err)
+	}
+	<-s.idle
+	w.log.Info("shard freed", "shard", id, "epoch", s.epoch)
+	return nil
+}
+
+// Close releases every shard and ends the Writer: what SIGTERM asks for. A shard that cannot
+// be freed before ctx ends is left to a takeover; nothing acknowledged is lost by that.
+func (w *Writer) Close(ctx context.Context) error {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	held := w.held()
+	errs := make([]error, len(held))
+	var all sync.WaitGroup
+	for i, s := range held {
+		if s.endedErr() == nil {
+			all.Go(func() { errs[i] = w.Release(ctx, s.id) })
+		}
+	}
+	all.Wait()
+	w.Abandon()
+	return errors.Join(errs...)
+}
+
+// Abandon ends the Writer at once, as a crash does: nothing more is written, and its shards
+// stay held until somebody takes them over. It returns when nothing is left running.
+func (w *Writer) Abandon() {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	w.forget()
+	for _, s := range w.held() {
+		s.end(fmt.Errorf("shard %s epoch %d: %w: its process stopped", s.id, s.epoch, errkind.Fenced))
+	}
+	for _, s := range w.held() {
+		<-s.idle
+	}
+}
