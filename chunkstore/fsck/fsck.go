@@ -1,0 +1,121 @@
+package fsck
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/granarydb/granary/chunkstore/bucket"
+	"github.com/granarydb/granary/manifest"
+)
+
+// Problem is one broken rule.
+type Problem struct {
+	Rule   string `json:"rule"`
+	Object string `json:"object,omitempty"`
+	Chunk  string `json:"chunk,omitempty"` // namespace, chunk id and key range at stake
+	Detail string `json:"detail"`
+}
+
+// The rules whose breach a Report names.
+const (
+	RuleRoot       = "root is valid"
+	RuleExists     = "referenced segment exists"
+	RuleSegment    = "segment is whole and its own"
+	RuleBounds     = "reference bounds its rows"
+	RuleRow        = "row is valid and in its place"
+	RuleCount      = "exact row count"
+	RuleLogName    = "log object has a log name"
+	RuleLogShard   = "log object belongs to a shard"
+	RuleLogWhole   = "log object is whole"
+	RuleLogPlace   = "log object is in its place"
+	RuleContiguous = "log is contiguous"
+	RuleAfterSeal  = "nothing after a seal"
+	RuleReplayed   = "acknowledged writes are replayed"
+	RulePin        = "pin can be read"
+)
+
+// Report is what a check found. Counts are of the root that was checked.
+type Report struct {
+	Version     manifest.Version `json:"version"`
+	Collections int              `json:"collections"`
+	Chunks      int              `json:"chunks"`
+	Segments    int              `json:"segments"`
+	Rows        int64            `json:"rows"`       // live documents in segments; deep only
+	Bytes       int64            `json:"bytes"`      // of the referenced segments
+	WALObjects  int              `json:"walObjects"` // with records, above the floors
+	WALRecords  int              `json:"walRecords"`
+	Orphans     int              `json:"orphans"`
+	OrphanBytes int64            `json:"orphanBytes"`
+	Problems    []Problem        `json:"problems"`
+}
+
+func (r *Report) add(p Problem) { r.Problems = append(r.Problems, p) }
+
+// Checker checks one cluster.
+type Checker struct {
+	Root   *manifest.Root
+	Bucket bucket.Bucket // the cluster's own
+	Open   func(manifest.LocationID) (bucket.Bucket, error)
+	// Deep reads every row of every segment instead of the tails.
+	Deep bool
+	// Progress, when not nil, is told after each chunk.
+	Progress func(done, total int)
+}
+
+// Run checks everything. The error says that the check itself could not be finished;
+// what is wrong with the data is in the report. Errors: those of the bucket; Invalid for
+// a root or a segment of a format newer than this program.
+func (c *Checker) Run(ctx context.Context) (*Report, error) {
+	state, err := c.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Version: state.Version(), Problems: []Problem{}}
+	if err := manifest.Validate(state); err != nil {
+		r.add(Problem{Rule: RuleRoot, Object: manifest.RootKey, Detail: err.Error()})
+	}
+	for _, check := range []func(context.Context, *manifest.State, *Report) error{c.checkChunks, c.checkWAL, c.checkOrphans} {
+		if err := check(ctx, state, r); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+// load reads the root as it is now.
+func (c *Checker) load(ctx context.Context) (*manifest.State, error) {
+	state, _, err := c.Root.Load(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("fsck: read root: %w", err)
+	}
+	return state, nil
+}
+
+// Name is how a report names a chunk: namespace, id and bounds.
+func Name(state *manifest.State, chunk *manifest.Chunk) string {
+	ns := fmt.Sprintf("collection %d", chunk.Collection)
+	if c := state.Collection(chunk.Collection); c != nil {
+		ns = c.Namespace()
+	}
+	return fmt.Sprintf("%s chunk %d [%s, %s)", ns, chunk.ID, chunk.MinBSON, chunk.MaxBSON)
+}
+
+// list calls fn for every object under a prefix, in key order, page by page.
+func (c *Checker) list(ctx context.Context, prefix string, fn func(bucket.Attrs) error) error {
+	after := ""
+	for {
+		page, more, err := c.Bucket.List(ctx, prefix, after, 0)
+		if err != nil {
+			return fmt.Errorf("fsck: list %s after %q: %w", prefix, after, err)
+		}
+		for _, a := range page {
+			if err := fn(a); err != nil {
+				return err
+			}
+			after = a.Key
+		}
+		if !more || len(page) == 0 {
+			return nil
+		}
+	}
+}
