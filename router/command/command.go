@@ -1,0 +1,231 @@
+// Package command answers MongoDB's commands: what mongosh and drivers send, over a Router.
+//
+// # How a command runs
+//
+//	request --> Command of that name --> its fields are known, and of the right type -->
+//	Run --> router --> reply document
+//
+// Commands stand in one table, a file a family: handshake, diagnostics, sessions, crud,
+// find, aggregate, definitions, sharding, config. A Command names every field that it
+// reads; a field that nobody knows is an error, as in MongoDB, so that a wish that is not
+// fulfilled is never passed over in silence. What is not in the table is CommandNotFound.
+//
+// # What is kept between commands
+//
+// Cursors: id, namespace, session, and the router's cursor. They idle out, they are bounded
+// in number, and they end with their session. Nothing else is kept, and nothing of it
+// matters: when the process dies, clients get CursorNotFound from another one and ask again.
+package command
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/granarydb/granary/chunkstore/mongoerr"
+	"github.com/granarydb/granary/manifest/host"
+	"github.com/granarydb/granary/router"
+	"github.com/granarydb/granary/router/wire"
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// Version is the server version that clients are told: they choose by it what they use.
+const Version = "8.0.0"
+
+// Options tune Commands. Zero fields mean the defaults.
+type Options struct {
+	// Address is where clients reach this router, for listings; "localhost:27017".
+	Address string
+	// Program is the program's own version, for buildInfo.
+	Program string
+	// CursorIdle is how long a cursor lives without a getMore; 10 min.
+	CursorIdle time.Duration
+	// CursorsMax bounds the open cursors; 10,000.
+	CursorsMax int
+	// Patience limits commands without maxTimeMS; 30 s.
+	Patience time.Duration
+	// PipelineBytes bounds what $sort and $group of one aggregation hold; 64 MiB.
+	PipelineBytes int
+	Log           *slog.Logger // nil: silent
+}
+
+func (o Options) withDefaults() Options {
+	if o.Address == "" {
+		o.Address = "localhost:27017"
+	}
+	if o.CursorIdle == 0 {
+		o.CursorIdle = 10 * time.Minute
+	}
+	if o.CursorsMax == 0 {
+		o.CursorsMax = 10_000
+	}
+	if o.Patience == 0 {
+		o.Patience = 30 * time.Second
+	}
+	if o.PipelineBytes == 0 {
+		o.PipelineBytes = 64 << 20
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Command is one entry of the table.
+type Command struct {
+	// Name is as documented; Aliases are other spellings that clients use.
+	Name    string
+	Aliases []string
+	// Help is a sentence for listCommands.
+	Help string
+	// Admin: only on the database admin.
+	Admin bool
+	// Fields are the fields that the command reads, besides its name and those that every
+	// command has; "*": any.
+	Fields []string
+	// Ignored are fields that clients send and that change nothing here.
+	Ignored []string
+	// Run answers. The reply is a whole document with ok. An error becomes {ok: 0, ...}.
+	Run func(ctx context.Context, c *call) (bson.Raw, error)
+}
+
+// Commands answers requests over a Router. Safe for concurrent use.
+type Commands struct {
+	router  *router.Router
+	host    host.Host
+	options Options
+	table   map[string]*Command
+	cursors *cursors
+	started time.Duration // Mono
+	counts  opCounts
+}
+
+// opCounts are MongoDB's opcounters.
+type opCounts struct {
+	insert, query, update, delete, getmore, command atomic.Int64
+}
+
+// New makes Commands; nil options are the defaults.
+func New(r *router.Router, o *Options) *Commands {
+	if o == nil {
+		o = &Options{}
+	}
+	s := &Commands{router: r, host: r.Host(), options: o.withDefaults(), table: make(map[string]*Command)}
+	s.cursors = newCursors(s.host, s.options.CursorIdle, s.options.CursorsMax)
+	s.started = s.host.Mono()
+	for _, family := range [][]Command{
+		s.handshake(), s.diagnostics(), s.sessions(), s.crud(), s.find(), s.aggregation(), s.definitions(), s.sharding(),
+	} {
+		for i := range family {
+			s.add(&family[i])
+		}
+	}
+	return s
+}
+
+func (s *Commands) add(c *Command) {
+	for _, name := range append([]string{c.Name}, c.Aliases...) {
+		if s.table[name] != nil {
+			panic("command: " + name + " is in the table twice")
+		}
+		s.table[name] = c
+	}
+}
+
+// List are the commands by name, without their aliases.
+func (s *Commands) List() []*Command {
+	var list []*Command
+	for name, c := range s.table {
+		if name == c.Name {
+			list = append(list, c)
+		}
+	}
+	slices.SortFunc(list, func(a, b *Command) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// sweepEvery is the time between two looks for idle cursors.
+const sweepEvery = time.Minute
+
+// Run closes idle cursors until ctx ends, and all cursors then.
+func (s *Commands) Run(ctx context.Context) error {
+	for s.host.Sleep(ctx, sweepEvery) == nil {
+		s.cursors.sweep(ctx)
+	}
+	s.cursors.closeAll(context.WithoutCancel(ctx))
+	return nil
+}
+
+// Handle answers a request of a connection; see wire.Handler.
+func (s *Commands) Handle(ctx context.Context, conn *wire.Conn, m *wire.Request) bson.Raw {
+	return s.answer(ctx, m, peer{id: conn.ID(), addr: conn.RemoteAddr()})
+}
+
+// Do answers a command of this process: a document with $db, validated, as it would come
+// over a connection.
+func (s *Commands) Do(ctx context.Context, body bson.Raw) bson.Raw {
+	m := &wire.Request{Body: body, DB: "admin"}
+	if e, err := body.IndexErr(0); err == nil {
+		m.Command = e.Key()
+	}
+	if db, ok := body.Lookup("$db").StringValueOK(); ok {
+		m.DB = db
+	}
+	return s.answer(ctx, m, peer{})
+}
+
+// peer is who asks.
+type peer struct {
+	id   int64
+	addr net.Addr // nil: this process
+}
+
+// String is made when it is asked for: hardly any command does.
+func (p peer) String() string {
+	if p.addr == nil {
+		return "this process"
+	}
+	return p.addr.String()
+}
+
+func (s *Commands) answer(ctx context.Context, m *wire.Request, p peer) bson.Raw {
+	reply, err := s.run(ctx, m, p)
+	if err != nil {
+		return errorReply(router.MongoError(err))
+	}
+	return reply
+}
+
+func (s *Commands) run(ctx context.Context, m *wire.Request, p peer) (bson.Raw, error) {
+	cmd := s.table[m.Command]
+	if cmd == nil {
+		return nil, mongoerr.New(mongoerr.CommandNotFound, "no such command: '%s'", m.Command)
+	}
+	if cmd.Admin && m.DB != "admin" {
+		return nil, mongoerr.New(mongoerr.Unauthorized, "%s may only be run against the admin database.", cmd.Name)
+	}
+	if err := checkDatabase(m.DB); err != nil {
+		return nil, err
+	}
+	c, err := s.newCall(cmd, m, p)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := cmd.Run(ctx, c)
+	if err == nil && c.err != nil {
+		err = c.err
+	}
+	if err != nil {
+		s.options.Log.Debug("command failed", "command", cmd.Name, "db", m.DB, "cause", err)
+		return nil, err
+	}
+	if reply == nil {
+		return nil, fmt.Errorf("command %s gave no reply", cmd.Name)
+	}
+	return reply, nil
+}

@@ -1,0 +1,214 @@
+package command
+
+import (
+	"context"
+	"time"
+
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/router"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+)
+
+// The database config shows the root in the words of MongoDB's config servers, so that
+// sh.status() and whatever else reads it works: nothing is stored under these names.
+
+// configNames are the collections of config, in the order in which they are listed.
+var configNames = []string{
+	"actionlog", "changelog", "chunks", "collections", "databases", "locks", "mongos", "settings", "shards", "tags", "version",
+}
+
+// virtual is the documents of a collection that shows the cluster; false for any other.
+func (s *Commands) virtual(ctx context.Context, ns router.Namespace, maxTime time.Duration) (docs []bson.Raw, ok bool, err error) {
+	if ns.Database != "config" {
+		return nil, false, nil
+	}
+	st, err := s.router.State(ctx, maxTime)
+	if err != nil {
+		return nil, true, err
+	}
+	switch ns.Collection {
+	case "shards":
+		docs = configShards(st)
+	case "databases":
+		docs = configDatabases(st)
+	case "collections":
+		docs = configCollections(st)
+	case "chunks":
+		docs = configChunks(st)
+	case "tags":
+		docs = configTags(st)
+	case "settings":
+		docs = configSettings(st)
+	case "changelog":
+		docs = configChangelog(st)
+	case "version":
+		docs = configVersion(st)
+	case "mongos":
+		docs = s.configMongos()
+	}
+	return docs, true, nil
+}
+
+// shardHost is a shard as drivers and tools want to see it: a replica set and its member.
+func shardHost(h *manifest.Shard) string {
+	address := h.Address
+	switch {
+	case h.Status == manifest.ShardFree:
+		address = "free:0" // nobody holds it, reads go to the bucket
+	case address == "":
+		address = "in-process:0"
+	}
+	return string(h.ID) + "/" + address
+}
+
+func configShards(st *manifest.State) (docs []bson.Raw) {
+	for _, h := range st.Shards() {
+		b := build().AppendString("_id", string(h.ID)).AppendString("host", shardHost(h)).AppendInt32("state", 1)
+		if len(h.Zones) > 0 {
+			b.AppendArray("tags", stringArray(h.Zones...))
+		}
+		if h.Status == manifest.ShardDraining {
+			b.AppendBoolean("draining", true)
+		}
+		docs = append(docs, bson.Raw(b.Build()))
+	}
+	return docs
+}
+
+// configDatabases: no shard is a database's primary; tools want to see one, and get the
+// first.
+func configDatabases(st *manifest.State) (docs []bson.Raw) {
+	primary := ""
+	if shards := st.Shards(); len(shards) > 0 {
+		primary = string(shards[0].ID)
+	}
+	for _, name := range st.Databases() {
+		docs = append(docs, bson.Raw(build().
+			AppendString("_id", name).AppendString("primary", primary).AppendBoolean("partitioned", true).Build()))
+	}
+	return docs
+}
+
+// epoch is what config shows as a collection's epoch: an ObjectId that is the same as long
+// as the collection is.
+func epoch(coll *manifest.Collection) (id bson.ObjectID) {
+	copy(id[:], coll.UUID[:])
+	return id
+}
+
+func configCollections(st *manifest.State) (docs []bson.Raw) {
+	for _, coll := range st.Collections() {
+		b := build().
+			AppendString("_id", coll.Namespace()).
+			AppendObjectID("lastmodEpoch", epoch(coll)).
+			AppendDateTime("lastmod", coll.CreatedMillis).
+			AppendTimestamp("timestamp", uint32(coll.CreatedMillis/1000), uint32(coll.ID)).
+			AppendBinary("uuid", bson.TypeBinaryUUID, coll.UUID[:]).
+			AppendDocument("key", coll.Key.BSON()).
+			AppendBoolean("unique", coll.Unique).
+			AppendBoolean("noBalance", coll.NoBalance)
+		if !coll.Sharded {
+			b.AppendBoolean("unsplittable", true)
+		}
+		docs = append(docs, bson.Raw(b.Build()))
+	}
+	return docs
+}
+
+func configChunks(st *manifest.State) (docs []bson.Raw) {
+	for chunk := range st.AllChunks() {
+		coll := st.Collection(chunk.Collection)
+		if coll == nil {
+			continue
+		}
+		var id bson.ObjectID
+		for i := range 8 {
+			id[11-i] = byte(chunk.ID >> (8 * i))
+		}
+		b := build().
+			AppendObjectID("_id", id).
+			AppendBinary("uuid", bson.TypeBinaryUUID, coll.UUID[:]).
+			AppendDocument("min", chunk.MinBSON).
+			AppendDocument("max", chunk.MaxBSON).
+			AppendString("shard", string(chunk.Shard)).
+			AppendTimestamp("lastmod", uint32(chunk.Version>>32), uint32(chunk.Version))
+		if chunk.Flags&manifest.ChunkIndivisible != 0 {
+			b.AppendBoolean("jumbo", true)
+		}
+		docs = append(docs, bson.Raw(b.Build()))
+	}
+	return docs
+}
+
+func configTags(st *manifest.State) (docs []bson.Raw) {
+	for _, coll := range st.Collections() {
+		for _, z := range coll.Zones {
+			id := build().AppendString("ns", coll.Namespace()).AppendDocument("min", z.MinBSON).Build()
+			docs = append(docs, bson.Raw(build().
+				AppendDocument("_id", id).AppendString("ns", coll.Namespace()).AppendString("tag", z.Zone).
+				AppendDocument("min", z.MinBSON).AppendDocument("max", z.MaxBSON).Build()))
+		}
+	}
+	return docs
+}
+
+func configSettings(st *manifest.State) (docs []bson.Raw) {
+	for _, kind := range []manifest.RecordKind{manifest.RecordSetting, manifest.RecordBalancer} {
+		for _, r := range st.Records(kind) {
+			docs = append(docs, withID(r.ID, r.Body))
+		}
+	}
+	return docs
+}
+
+// withID is a record's body under its id.
+func withID(id string, body bson.Raw) bson.Raw {
+	start, doc := bsoncore.AppendDocumentStart(nil)
+	doc = bsoncore.AppendStringElement(doc, "_id", id)
+	if len(body) > 5 {
+		for rest := []byte(body[4:]); ; {
+			e, next, ok := bsoncore.ReadElement(rest)
+			if !ok {
+				break
+			}
+			if string(e.KeyBytes()) != "_id" {
+				doc = append(doc, e...)
+			}
+			rest = next
+		}
+	}
+	doc, _ = bsoncore.AppendDocumentEnd(doc, start)
+	return doc
+}
+
+func configChangelog(st *manifest.State) (docs []bson.Raw) {
+	for i, h := range st.History() {
+		b := build().
+			AppendDocument("_id", build().AppendInt64("version", int64(h.Version)).AppendInt32("n", int32(i)).Build()).
+			AppendDateTime("time", h.Millis).
+			AppendString("what", h.What).
+			AppendString("ns", h.NS)
+		if len(h.Detail) > 0 {
+			b.AppendDocument("details", h.Detail)
+		}
+		docs = append(docs, bson.Raw(b.Build()))
+	}
+	return docs
+}
+
+func configVersion(st *manifest.State) []bson.Raw {
+	id := st.ClusterID()
+	var cluster bson.ObjectID
+	copy(cluster[:], id[:])
+	return []bson.Raw{bson.Raw(build().AppendInt32("_id", 1).AppendObjectID("clusterId", cluster).Build())}
+}
+
+func (s *Commands) configMongos() []bson.Raw {
+	return []bson.Raw{bson.Raw(build().
+		AppendString("_id", s.options.Address).
+		AppendDateTime("ping", s.host.Wall().UnixMilli()).
+		AppendInt64("up", int64((s.host.Mono()-s.started)/time.Second)).
+		AppendBoolean("waiting", true).
+		AppendString("mongoVersion", Version).Build())}
+}

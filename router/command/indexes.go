@@ -1,0 +1,255 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/granarydb/granary/chunkstore/mongoerr"
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/shardkey"
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// Indexes are recorded and listed: a chunk is sorted by its shard key, which is the one
+// index that reads go by.
+
+const idIndexName = "_id_"
+
+// idIndex is the index that every collection has.
+var idIndex = build().AppendInt32("v", 2).
+	AppendDocument("key", build().AppendInt32("_id", 1).Build()).
+	AppendString("name", idIndexName).Build()
+
+func (s *Commands) listIndexes(ctx context.Context, c *call) (bson.Raw, error) {
+	ns := c.namespace()
+	if c.err != nil {
+		return nil, c.err
+	}
+	coll, err := s.existing(ctx, c, ns)
+	if err != nil {
+		return nil, err
+	}
+	docs := []bson.Raw{bson.Raw(idIndex)}
+	for _, x := range coll.Indexes {
+		docs = append(docs, x.Spec)
+	}
+	return s.listed(ctx, c, docs, ns.String())
+}
+
+func (s *Commands) createIndexes(ctx context.Context, c *call) (bson.Raw, error) {
+	ns := c.written()
+	specs := c.list("indexes", c.value("indexes"))
+	if c.err == nil && len(specs) == 0 {
+		c.fail(mongoerr.New(mongoerr.BadValue, "Must specify at least one index to create"))
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	var fresh []manifest.Index
+	for _, spec := range specs {
+		x, err := parseIndex(spec)
+		if err != nil {
+			return nil, err
+		}
+		if x.Name != idIndexName {
+			fresh = append(fresh, x)
+		}
+	}
+	was, now, err := s.router.AlterIndexes(ctx, ns, true, func(coll *manifest.Collection) ([]manifest.Index, error) {
+		return withIndexes(coll, fresh)
+	}, c.maxTime)
+	if err != nil {
+		return nil, err
+	}
+	before := 1
+	if was != nil {
+		before += len(was.Indexes)
+	}
+	b := build().
+		AppendInt32("numIndexesBefore", int32(before)).
+		AppendInt32("numIndexesAfter", int32(1+len(now.Indexes))).
+		AppendBoolean("createdCollectionAutomatically", was == nil)
+	if before == 1+len(now.Indexes) {
+		b.AppendString("note", "all indexes already exist")
+	}
+	return ok(b), nil
+}
+
+// parseIndex reads a specification, and makes it what listIndexes shows: v, key, name, and
+// the options that change what the index is.
+func parseIndex(spec bson.Raw) (manifest.Index, error) {
+	key, isDoc := spec.Lookup("key").DocumentOK()
+	if !isDoc {
+		return manifest.Index{}, mongoerr.New(mongoerr.FailedToParse, "The 'key' field is a required property of an index specification")
+	}
+	pattern, err := shardkey.ParseIndexPattern(key)
+	if err != nil {
+		return manifest.Index{}, mongoerr.New(mongoerr.CannotCreateIndex, "%v", err)
+	}
+	name, _ := spec.Lookup("name").StringValueOK()
+	if name == "" {
+		name = indexName(pattern)
+	}
+	if len(pattern.Fields) == 1 && pattern.Fields[0] == (shardkey.Field{Path: "_id"}) {
+		name = idIndexName
+	}
+	b := build().AppendInt32("v", 2).AppendDocument("key", key).AppendString("name", name)
+	es, err := spec.Elements()
+	if err != nil {
+		return manifest.Index{}, mongoerr.New(mongoerr.FailedToParse, "index specification: %v", err)
+	}
+	for _, e := range es {
+		v := e.Value()
+		switch e.Key() {
+		case "key", "name", "v", "ns", "background", "collation":
+		case "unique", "sparse", "hidden":
+			if yes, isBool := asBool(v); isBool && yes {
+				b.AppendBoolean(e.Key(), true)
+			}
+		case "expireAfterSeconds", "partialFilterExpression":
+			b.AppendValue(e.Key(), core(v))
+		default:
+			return manifest.Index{}, mongoerr.New(mongoerr.CannotCreateIndex, "index %q: the option %q is not supported", name, e.Key())
+		}
+	}
+	return manifest.Index{Name: name, Spec: bson.Raw(b.Build())}, nil
+}
+
+// indexName is the name that drivers give an index: a_1_b_-1.
+func indexName(p shardkey.Pattern) string {
+	var parts []string
+	for _, f := range p.Fields {
+		direction := "1"
+		switch {
+		case f.Hashed:
+			direction = "hashed"
+		case f.Descending:
+			direction = "-1"
+		}
+		parts = append(parts, f.Path+"_"+direction)
+	}
+	return strings.Join(parts, "_")
+}
+
+// withIndexes adds indexes to those of a collection. Errors: the same name for another key,
+// the same key under another name, and a unique index that a shard alone cannot keep.
+func withIndexes(coll *manifest.Collection, fresh []manifest.Index) ([]manifest.Index, error) {
+	all := slices.Clone(coll.Indexes)
+	for _, x := range fresh {
+		if err := checkUnique(coll, x); err != nil {
+			return nil, err
+		}
+		same, err := conflicting(all, x)
+		if err != nil {
+			return nil, err
+		}
+		if !same {
+			all = append(all, x)
+		}
+	}
+	return all, nil
+}
+
+func conflicting(all []manifest.Index, x manifest.Index) (same bool, err error) {
+	key := x.Spec.Lookup("key")
+	for _, old := range all {
+		sameKey := bytes.Equal(old.Spec.Lookup("key").Value, key.Value)
+		switch {
+		case old.Name == x.Name && bytes.Equal(old.Spec, x.Spec):
+			return true, nil
+		case old.Name == x.Name:
+			return false, mongoerr.New(mongoerr.IndexKeySpecsConflict, "An existing index has the same name as the requested index. "+
+				"Requested index: %v, existing index: %v", x.Spec, old.Spec)
+		case sameKey:
+			return false, mongoerr.New(mongoerr.IndexOptionsConflict, "Index already exists with a different name: %s", old.Name)
+		}
+	}
+	return false, nil
+}
+
+// checkUnique refuses a unique index unless the rows' own key makes it so: a shard sees only
+// its own rows, and what it keeps unique is the shard key together with _id.
+func checkUnique(coll *manifest.Collection, x manifest.Index) error {
+	if unique, _ := x.Spec.Lookup("unique").BooleanOK(); !unique {
+		return nil
+	}
+	key, _ := x.Spec.Lookup("key").DocumentOK()
+	p, err := shardkey.ParseIndexPattern(key)
+	if err != nil {
+		return err
+	}
+	for _, f := range coll.Key.RowPattern().Fields {
+		if !p.Has(f.Path) {
+			return cannotKeepUnique(coll.Namespace(), coll.Key, p)
+		}
+	}
+	return nil
+}
+
+func cannotKeepUnique(ns string, key, index shardkey.Pattern) error {
+	return mongoerr.New(mongoerr.CannotCreateIndex, "cannot create unique index over %v with shard key pattern %v of %s: "+
+		"each shard keeps only its own documents unique, by shard key and _id. Make the value the _id (then it is unique), "+
+		"or include the fields of %v in the index and in _id", index, key, ns, key.RowPattern())
+}
+
+func (s *Commands) dropIndexes(ctx context.Context, c *call) (bson.Raw, error) {
+	ns := c.written()
+	which := c.value("index")
+	if c.err != nil {
+		return nil, c.err
+	}
+	all := false
+	was, _, err := s.router.AlterIndexes(ctx, ns, false, func(coll *manifest.Collection) ([]manifest.Index, error) {
+		all = false
+		switch which.Type {
+		case bson.TypeString:
+			if all = which.StringValue() == "*"; all {
+				return nil, nil
+			}
+			return withoutIndex(coll.Indexes, which)
+		case bson.TypeEmbeddedDocument:
+			return withoutIndex(coll.Indexes, which)
+		case bson.TypeArray:
+			left := coll.Indexes
+			for _, v := range elements(which) {
+				var err error
+				if left, err = withoutIndex(left, v); err != nil {
+					return nil, err
+				}
+			}
+			return left, nil
+		}
+		return nil, wrongType("dropIndexes", "index", which, "'[string, object, array]'")
+	}, c.maxTime)
+	if err != nil {
+		return nil, err
+	}
+	b := build().AppendInt32("nIndexesWas", int32(len(was.Indexes)+1))
+	if all {
+		b.AppendString("msg", "non-_id indexes dropped for collection")
+	}
+	return ok(b), nil
+}
+
+// withoutIndex removes an index by its name or its key.
+func withoutIndex(list []manifest.Index, which bson.RawValue) ([]manifest.Index, error) {
+	name, byName := which.StringValueOK()
+	key, byKey := which.DocumentOK()
+	if name == idIndexName || byKey && bytes.Equal(key, build().AppendInt32("_id", 1).Build()) {
+		return nil, mongoerr.New(mongoerr.InvalidOptions, "cannot drop _id index")
+	}
+	i := slices.IndexFunc(list, func(x manifest.Index) bool {
+		return byName && x.Name == name || byKey && bytes.Equal(x.Spec.Lookup("key").Value, key)
+	})
+	if i < 0 {
+		what := fmt.Sprintf("with name [%s]", name)
+		if byKey {
+			what = fmt.Sprintf("with key %v", key)
+		}
+		return nil, mongoerr.New(mongoerr.IndexNotFound, "index not found %s", what)
+	}
+	return slices.Delete(slices.Clone(list), i, i+1), nil
+}

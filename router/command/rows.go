@@ -1,0 +1,175 @@
+package command
+
+import (
+	"context"
+	"iter"
+	"slices"
+
+	"github.com/granarydb/granary/chunkstore/document"
+	"github.com/granarydb/granary/router"
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// docRows is rows of documents in memory.
+type docRows struct{ docs []bson.Raw }
+
+func (r *docRows) Batch(_ context.Context, docs, size int) ([]bson.Raw, error) {
+	n, total := 0, 0
+	for n < len(r.docs) && (docs <= 0 || n < docs) {
+		if total += len(r.docs[n]); n > 0 && total > size {
+			break
+		}
+		n++
+	}
+	out := r.docs[:n]
+	r.docs = r.docs[n:]
+	return out, nil
+}
+
+func (r *docRows) Done() bool            { return len(r.docs) == 0 }
+func (r *docRows) Close(context.Context) { r.docs = nil }
+
+// queryDocs runs a query over documents in memory.
+func queryDocs(docs []bson.Raw, q router.Query) (*docRows, error) {
+	docs, err := filterDocs(docs, q.Filter)
+	if err != nil {
+		return nil, err
+	}
+	if len(q.Sort) > 5 {
+		sort, err := document.ParseSort(q.Sort)
+		if err != nil {
+			return nil, err
+		}
+		slices.SortStableFunc(docs, func(a, b bson.Raw) int {
+			return slices.Compare(sort.AppendKey(nil, a), sort.AppendKey(nil, b))
+		})
+	}
+	docs = docs[min(q.Skip, int64(len(docs))):]
+	if q.Limit > 0 {
+		docs = docs[:min(q.Limit, int64(len(docs)))]
+	}
+	if len(q.Projection) > 5 {
+		p, err := document.ParseProjection(q.Projection)
+		if err != nil {
+			return nil, err
+		}
+		for i, d := range docs {
+			if docs[i], err = p.Append(nil, d); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return &docRows{docs}, nil
+}
+
+// filterDocs is a new list of the documents that match.
+func filterDocs(docs []bson.Raw, filter bson.Raw) ([]bson.Raw, error) {
+	if len(filter) <= 5 {
+		return slices.Clone(docs), nil
+	}
+	f, err := document.ParseFilter(filter)
+	if err != nil {
+		return nil, err
+	}
+	var out []bson.Raw
+	for _, d := range docs {
+		if f.Match(d) {
+			out = append(out, d)
+		}
+	}
+	return out, nil
+}
+
+func distinctDocs(docs []bson.Raw, key string, q router.Query) ([]bson.RawValue, error) {
+	docs, err := filterDocs(docs, q.Filter)
+	if err != nil {
+		return nil, err
+	}
+	var vs []bson.RawValue
+	for _, d := range docs {
+		vs = document.AppendDistinct(vs, d, key)
+	}
+	slices.SortStableFunc(vs, document.Compare)
+	return slices.CompactFunc(vs, func(a, b bson.RawValue) bool { return document.Compare(a, b) == 0 }), nil
+}
+
+// pipelineRows is the output of stages that run here, over rows from elsewhere. The stages
+// are a coroutine that pulls its input when somebody takes its output; it outlives the
+// command that started it, and so it reads under the context of whoever takes.
+type pipelineRows struct {
+	in   rows
+	ctx  context.Context // of the present Batch
+	next func() (bson.Raw, error, bool)
+	stop func()
+	// ahead is the next document, already taken; done: there is none.
+	ahead bson.Raw
+	done  bool
+	err   error
+}
+
+// pulled is how many documents the stages take from their input at once.
+const pulled = 1000
+
+// pipe runs a pipeline over rows.
+func pipe(ctx context.Context, p *document.Pipeline, in rows, l document.RunLimits) *pipelineRows {
+	r := &pipelineRows{in: in, ctx: ctx}
+	input := func(yield func(bson.Raw, error) bool) {
+		for {
+			docs, err := in.Batch(r.ctx, pulled, maxReply)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, d := range docs {
+				if !yield(d, nil) {
+					return
+				}
+			}
+			if in.Done() {
+				return
+			}
+		}
+	}
+	r.next, r.stop = iter.Pull2(p.Run(context.WithoutCancel(ctx), input, l))
+	return r
+}
+
+func (r *pipelineRows) Batch(ctx context.Context, docs, size int) (out []bson.Raw, err error) {
+	r.ctx = ctx
+	for total := 0; docs <= 0 || len(out) < docs; r.ahead = nil {
+		if !r.look() {
+			return out, r.err
+		}
+		if total += len(r.ahead); len(out) > 0 && total > size {
+			break
+		}
+		out = append(out, r.ahead)
+	}
+	r.look()
+	return out, r.err
+}
+
+// look makes ahead the next document; false at the end.
+func (r *pipelineRows) look() bool {
+	if r.ahead != nil || r.done {
+		return r.ahead != nil
+	}
+	doc, err, ok := r.next()
+	switch {
+	case !ok:
+		r.done = true
+	case err != nil:
+		r.done, r.err = true, err
+	default:
+		r.ahead = clone(doc) // the stages use their memory again
+	}
+	return r.ahead != nil
+}
+
+func (r *pipelineRows) Done() bool { return r.done }
+
+func (r *pipelineRows) Close(ctx context.Context) {
+	r.ctx, r.done = ctx, true
+	r.stop()
+	r.in.Close(ctx)
+}

@@ -1,0 +1,293 @@
+package router
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/granarydb/granary/chunkstore/mongoerr"
+	"github.com/granarydb/granary/chunkstore/writer/rpc"
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/errkind"
+	"github.com/granarydb/granary/manifest/shardkey"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+)
+
+// idKey is the key of an unsharded collection.
+var idKey = shardkey.Pattern{Fields: []shardkey.Field{{Path: "_id"}}}
+
+// State is the newest root that was read by a GET after the call began: what listings and
+// the config database show.
+func (r *Router) State(ctx context.Context, maxTime time.Duration) (*manifest.State, error) {
+	ctx, a, cancel := r.begin(ctx, maxTime)
+	defer cancel()
+	return a.load(ctx)
+}
+
+// NewCollection is a collection to create.
+type NewCollection struct {
+	// Key is the shard key; zero: unsharded.
+	Key    shardkey.Pattern
+	Unique bool
+	// Points cut the key space, ascending; none: one chunk.
+	Points  []shardkey.Bound
+	Options bson.Raw
+	Indexes []manifest.Index
+}
+
+// Create makes a collection. Errors: mongoerr NamespaceExists.
+func (r *Router) Create(ctx context.Context, ns Namespace, n NewCollection, maxTime time.Duration) error {
+	ctx, a, cancel := r.begin(ctx, maxTime)
+	defer cancel()
+	_, err := r.change(ctx, a, func(s *manifest.State) ([]manifest.Change, error) {
+		if s.CollectionByName(ns.Database, ns.Collection) != nil {
+			return nil, mongoerr.New(mongoerr.NamespaceExists, "Collection %s already exists.", ns)
+		}
+		return r.creation(s, ns, n)
+	})
+	return err
+}
+
+// ensure creates an unsharded collection unless it exists.
+func (r *Router) ensure(ctx context.Context, a *attempts, ns Namespace) (*manifest.State, *manifest.Collection, error) {
+	s, err := r.change(ctx, a, func(s *manifest.State) ([]manifest.Change, error) {
+		if s.CollectionByName(ns.Database, ns.Collection) != nil {
+			return nil, nil
+		}
+		return r.creation(s, ns, NewCollection{})
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	c := s.CollectionByName(ns.Database, ns.Collection)
+	if c == nil {
+		return nil, nil, errkind.StaleVersion // dropped again at once
+	}
+	return s, c, nil
+}
+
+func (r *Router) creation(s *manifest.State, ns Namespace, n NewCollection) ([]manifest.Change, error) {
+	c := manifest.Collection{
+		UUID: r.uuid(), Database: ns.Database, Name: ns.Collection, Key: n.Key, Sharded: len(n.Key.Fields) > 0,
+		Unique: n.Unique, Options: n.Options, Indexes: n.Indexes, CreatedMillis: r.host.Wall().UnixMilli(),
+	}
+	if !c.Sharded {
+		c.Key = idKey
+	}
+	chunks, err := place(s, c.Key, n.Points)
+	if err != nil {
+		return nil, err
+	}
+	return []manifest.Change{manifest.CreateCollection{Collection: c, Chunks: chunks}}, nil
+}
+
+// uuid draws a version 4 UUID.
+func (r *Router) uuid() [16]byte {
+	id := r.host.ID16()
+	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
+	return id
+}
+
+// change commits what plan makes of the newest state, planning again when somebody else
+// changed it first. A plan without changes is done.
+func (r *Router) change(ctx context.Context, a *attempts, plan func(*manifest.State) ([]manifest.Change, error)) (*manifest.State, error) {
+	s, err := a.load(ctx)
+	for {
+		if err != nil {
+			return nil, err
+		}
+		changes, err := plan(s)
+		if err != nil || len(changes) == 0 {
+			return s, err
+		}
+		edit := manifest.Edit{Op: r.host.ID16(), Changes: changes, Millis: r.host.Wall().UnixMilli()}
+		next, err := r.root.Commit(ctx, edit)
+		switch {
+		case err == nil:
+			a.fresh = true
+			return next, nil
+		case errors.Is(err, errkind.UnknownOutcome):
+			return nil, unknown(nil, err)
+		case errors.Is(err, errkind.Invalid), errors.Is(err, errkind.Corrupt):
+			return nil, err
+		}
+		if err := a.again(ctx, err); err != nil {
+			return nil, err
+		}
+		s = r.root.State()
+	}
+}
+
+// place puts the chunks between the points on shards: a single one on the shard with the
+// fewest chunks, several in turn, beginning there.
+func place(s *manifest.State, key shardkey.Pattern, points []shardkey.Bound) ([]manifest.NewChunk, error) {
+	shards := emptiestFirst(s)
+	if len(shards) == 0 {
+		return nil, mongoerr.New(mongoerr.ShardNotFound, "there is no shard to place a collection on")
+	}
+	chunks := make([]manifest.NewChunk, 0, len(points)+1)
+	min := manifest.Bound{BSON: key.MinBSON()}
+	for i := range len(points) + 1 {
+		max := manifest.Bound{BSON: key.MaxBSON()}
+		if i < len(points) {
+			max = manifest.Bound{Key: points[i].Key, BSON: points[i].BSON}
+		}
+		chunks = append(chunks, manifest.NewChunk{Min: min, Max: max, Shard: shards[i%len(shards)]})
+		min = max
+	}
+	return chunks, nil
+}
+
+// emptiestFirst are the shards that take chunks, by their number of chunks and their name.
+func emptiestFirst(s *manifest.State) []manifest.ShardID {
+	count := make(map[manifest.ShardID]int)
+	for c := range s.AllChunks() {
+		count[c.Shard]++
+	}
+	var ids []manifest.ShardID
+	for _, h := range s.Shards() {
+		if h.Status != manifest.ShardDraining {
+			ids = append(ids, h.ID)
+		}
+	}
+	slices.SortStableFunc(ids, func(a, b manifest.ShardID) int { return count[a] - count[b] })
+	return ids
+}
+
+// Drop removes a collection. Errors: mongoerr NamespaceNotFound.
+func (r *Router) Drop(ctx context.Context, ns Namespace, maxTime time.Duration) (*manifest.Collection, error) {
+	ctx, a, cancel := r.begin(ctx, maxTime)
+	defer cancel()
+	gone, err := r.drop(ctx, a, func(s *manifest.State) ([]manifest.Change, []*manifest.Collection, error) {
+		c := s.CollectionByName(ns.Database, ns.Collection)
+		if c == nil {
+			return nil, nil, mongoerr.New(mongoerr.NamespaceNotFound, "ns not found")
+		}
+		return nil, []*manifest.Collection{c}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return gone[0], nil
+}
+
+// DropDatabase removes a database and its collections in one commit; a missing one is no
+// error.
+func (r *Router) DropDatabase(ctx context.Context, db string, maxTime time.Duration) error {
+	ctx, a, cancel := r.begin(ctx, maxTime)
+	defer cancel()
+	_, err := r.drop(ctx, a, func(s *manifest.State) (more []manifest.Change, gone []*manifest.Collection, err error) {
+		for _, c := range s.Collections() {
+			if c.Database == db {
+				gone = append(gone, c)
+			}
+		}
+		if _, ok := s.Record(manifest.RecordDatabase, db); ok {
+			more = append(more, manifest.DropRecord{Kind: manifest.RecordDatabase, ID: db})
+		}
+		return more, gone, nil
+	})
+	return err
+}
+
+// drop removes the collections that which names, together with its other changes.
+func (r *Router) drop(ctx context.Context, a *attempts, which func(*manifest.State) ([]manifest.Change, []*manifest.Collection, error)) (gone []*manifest.Collection, err error) {
+	owners := make(map[manifest.ShardID]manifest.CollectionID)
+	s, err := r.change(ctx, a, func(s *manifest.State) (changes []manifest.Change, err error) {
+		if changes, gone, err = which(s); err != nil {
+			return nil, err
+		}
+		clear(owners)
+		for _, c := range gone {
+			changes = append(changes, manifest.DropCollection{ID: c.ID})
+			for chunk := range s.Chunks(c.ID) {
+				owners[chunk.Shard] = c.ID
+			}
+		}
+		return changes, nil
+	})
+	if err == nil {
+		r.tell(ctx, a, s, owners)
+	}
+	return gone, err
+}
+
+// tell makes the owners of what was dropped see the root that shows it, so that no other
+// router, on an older map, reads or writes it any more. A holder that does not answer learns
+// it when it reads the root next.
+func (r *Router) tell(ctx context.Context, a *attempts, s *manifest.State, owners map[manifest.ShardID]manifest.CollectionID) {
+	shards := slices.Sorted(maps.Keys(owners))
+	r.each(len(shards), func(i int) {
+		h := s.Shard(shards[i])
+		if h == nil || h.Status == manifest.ShardFree {
+			return
+		}
+		var err error
+		for n := range UnreachableMax {
+			if n > 0 && r.host.Sleep(ctx, r.host.Jitter(r.settings.BackoffMax)) != nil {
+				break
+			}
+			req := &rpc.ReadRequest{Header: a.header(s, &manifest.Collection{ID: owners[h.ID]}, h.ID)}
+			_, err = ask(ctx, a, s, h.ID, func(o rpc.Owner) (*rpc.ReadReply, error) { return o.Read(ctx, req) })
+			if err == nil || errors.Is(err, errkind.StaleVersion) || errors.Is(err, errkind.Fenced) {
+				return
+			}
+		}
+		r.log.Warn("the holder of a shard was not told of a drop, it will see it in the root", "shard", h.ID, "cause", err)
+	})
+}
+
+// EnableSharding records a database; it needs nothing else here.
+func (r *Router) EnableSharding(ctx context.Context, db string, maxTime time.Duration) error {
+	ctx, a, cancel := r.begin(ctx, maxTime)
+	defer cancel()
+	_, err := r.change(ctx, a, func(s *manifest.State) ([]manifest.Change, error) {
+		if _, ok := s.Record(manifest.RecordDatabase, db); ok {
+			return nil, nil
+		}
+		body := bsoncore.BuildDocument(nil, bsoncore.AppendStringElement(nil, "_id", db))
+		return []manifest.Change{manifest.PutRecord{Record: manifest.Record{Kind: manifest.RecordDatabase, ID: db, Body: body}, IfAbsent: true}}, nil
+	})
+	return err
+}
+
+// AlterIndexes replaces a collection's recorded indexes by what change makes of them. With
+// create, a missing collection is created, else it is NamespaceNotFound. It returns how many
+// indexes there were, and whether the collection is new.
+func (r *Router) AlterIndexes(ctx context.Context, ns Namespace, create bool, change func(*manifest.Collection) ([]manifest.Index, error), maxTime time.Duration) (was *manifest.Collection, now *manifest.Collection, err error) {
+	ctx, a, cancel := r.begin(ctx, maxTime)
+	defer cancel()
+	s, err := r.change(ctx, a, func(s *manifest.State) ([]manifest.Change, error) {
+		was = s.CollectionByName(ns.Database, ns.Collection)
+		if was == nil {
+			if !create {
+				return nil, mongoerr.New(mongoerr.NamespaceNotFound, "ns not found %s", ns)
+			}
+			indexes, err := change(&manifest.Collection{Database: ns.Database, Name: ns.Collection, Key: idKey})
+			if err != nil {
+				return nil, err
+			}
+			return r.creation(s, ns, NewCollection{Indexes: indexes})
+		}
+		indexes, err := change(was)
+		if err != nil {
+			return nil, err
+		}
+		if slices.EqualFunc(indexes, was.Indexes, sameIndex) {
+			return nil, nil
+		}
+		n := *was
+		n.Indexes = indexes
+		return []manifest.Change{manifest.AlterCollection{Was: *was, Now: n}}, nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return was, s.CollectionByName(ns.Database, ns.Collection), nil
+}
+
+func sameIndex(a, b manifest.Index) bool { return a.Name == b.Name && bytes.Equal(a.Spec, b.Spec) }

@@ -1,0 +1,249 @@
+package router
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/granarydb/granary/chunkstore/document"
+	"github.com/granarydb/granary/chunkstore/writer/rpc"
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/errkind"
+	"github.com/granarydb/granary/router/plan"
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// Query is a read. The zero Query is everything, in any order. Its documents must not change
+// while the query's cursor is open.
+type Query struct {
+	Filter     bson.Raw // nil or empty: all
+	Projection bson.Raw // nil or empty: whole documents
+	Sort       bson.Raw // nil or empty: any order
+	// Skip and Limit count documents; Limit 0 is none.
+	Skip, Limit int64
+	Level       rpc.Level
+	// First is how many documents the caller will take first; it sizes the first requests.
+	// 0: 101.
+	First int
+	// MaxTime limits the operation, without the batches that follow the first; 0: the
+	// router's patience.
+	MaxTime time.Duration
+}
+
+// firstBatch is how many documents a find sends when nobody says: MongoDB's number.
+const firstBatch = 101
+
+// read is a query as parsed, and the plan of its present attempt.
+type read struct {
+	Query
+	ns     Namespace
+	filter *document.Filter
+	sort   *document.Sort // nil: any order
+
+	// Of the present attempt:
+	state *manifest.State
+	coll  *manifest.Collection
+	plan  *plan.Plan
+}
+
+func newRead(ns Namespace, q Query) (*read, error) {
+	rd := &read{Query: q, ns: ns}
+	if rd.First <= 0 {
+		rd.First = firstBatch
+	}
+	if q.Limit > 0 {
+		rd.First = int(min(int64(rd.First), q.Limit))
+	}
+	var err error
+	if rd.filter, err = document.ParseFilter(orEmpty(q.Filter)); err != nil {
+		return nil, err
+	}
+	if isEmpty(q.Projection) {
+		rd.Projection = nil
+	} else if _, err := document.ParseProjection(q.Projection); err != nil {
+		return nil, err
+	}
+	if isEmpty(q.Sort) || isNatural(q.Sort) {
+		rd.Sort = nil
+	} else if rd.sort, err = document.ParseSort(q.Sort); err != nil {
+		return nil, err
+	}
+	return rd, nil
+}
+
+// isEmpty reports whether a document has no fields, or is not there.
+func isEmpty(doc bson.Raw) bool { return len(doc) <= 5 }
+
+// isNatural recognises {$natural: 1}, the wish for any order that tools send.
+func isNatural(sort bson.Raw) bool {
+	_, ok := document.Lookup(sort, "$natural")
+	return ok
+}
+
+// orEmpty is doc, or the empty document when it is not there.
+func orEmpty(doc bson.Raw) bson.Raw {
+	if doc == nil {
+		return bson.Raw{5, 0, 0, 0, 0}
+	}
+	return doc
+}
+
+func sortFields(s *document.Sort) []document.SortField {
+	if s == nil {
+		return nil
+	}
+	return s.Fields()
+}
+
+// prepare plans rd on the newest map. false: the collection does not exist, in a root that
+// was read after the operation began.
+func (rd *read) prepare(ctx context.Context, a *attempts) (bool, error) {
+	for {
+		s, err := a.state(ctx)
+		if err != nil {
+			return false, err
+		}
+		rd.state, rd.coll = s, s.CollectionByName(rd.ns.Database, rd.ns.Collection)
+		if rd.coll != nil {
+			rd.plan = plan.Make(s, rd.coll, rd.filter, sortFields(rd.sort))
+		}
+		if a.fresh || rd.coll != nil && !readsBucket(s, rd.plan) {
+			return rd.coll != nil, nil
+		}
+		if _, err := a.load(ctx); err != nil {
+			return false, err
+		}
+	}
+}
+
+// readsBucket reports whether a target belongs to a free shard: such a read is as fresh as
+// the root it is planned on.
+func readsBucket(s *manifest.State, p *plan.Plan) bool {
+	for _, t := range p.Targets {
+		if h := s.Shard(t.Chunk.Shard); h != nil && h.Status == manifest.ShardFree {
+			return true
+		}
+	}
+	return false
+}
+
+// ordered reports whether the shards are visited one after another.
+func (rd *read) ordered() bool { return rd.sort != nil && rd.plan.Order != 0 }
+
+// request is the query for one of `shards` shards that are asked at once.
+func (rd *read) request(shards int) rpc.Query {
+	q := rpc.Query{Filter: rd.Filter, Projection: rd.Projection}
+	if isEmpty(rd.Filter) {
+		q.Filter = nil
+	}
+	switch {
+	case rd.ordered():
+		q.KeyOrder = rd.plan.Order
+	case rd.sort != nil:
+		q.Sort = rd.Sort
+		q.WithSortKey = shards > 1
+	}
+	if shards == 1 {
+		q.Skip, q.Limit = rd.Skip, rd.Limit
+	} else {
+		q.Limit = rd.most()
+	}
+	return q
+}
+
+// most is how many documents can be wanted of all shards together, skipped ones included;
+// 0: no bound.
+func (rd *read) most() int64 {
+	if rd.Limit == 0 || rd.Limit > math.MaxInt64-rd.Skip {
+		return 0
+	}
+	return rd.Limit + rd.Skip
+}
+
+// Find starts a query. A collection that does not exist is empty. Errors: *mongoerr.Error,
+// Corrupt.
+func (r *Router) Find(ctx context.Context, ns Namespace, q Query) (*Cursor, error) {
+	rd, err := newRead(ns, q)
+	if err != nil {
+		return nil, err
+	}
+	ctx, a, cancel := r.begin(ctx, q.MaxTime)
+	defer cancel()
+	for {
+		src, skip, err := r.open(ctx, a, rd)
+		if err == nil {
+			return &Cursor{src: src, skip: skip, left: rd.Limit, limited: rd.Limit > 0}, nil
+		}
+		if err := a.again(ctx, err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// open makes one attempt to start rd; skip is what the cursor still has to leave out.
+func (r *Router) open(ctx context.Context, a *attempts, rd *read) (src stream, skip int64, err error) {
+	exists, err := rd.prepare(ctx, a)
+	if err != nil || !exists || len(rd.plan.Targets) == 0 {
+		return concat(nil), 0, err
+	}
+	if rd.ordered() {
+		if runs := rd.plan.Runs(); len(runs) > 1 {
+			o := newInOrder(r, rd)
+			return o, rd.Skip, o.advance(ctx, a)
+		}
+	}
+	groups := rd.plan.ByShard()
+	streams, err := r.scatter(ctx, a, rd, groups, rd.request(len(groups)))
+	if err != nil {
+		return nil, 0, err
+	}
+	switch {
+	case len(groups) == 1:
+		return streams[0], 0, nil
+	case rd.sort != nil:
+		return &merge{streams: streams}, rd.Skip, nil
+	}
+	return concat(streams), rd.Skip, nil
+}
+
+// scatter sends q to all groups at once. Their answers are of one data version, or the
+// error is StaleVersion.
+func (r *Router) scatter(ctx context.Context, a *attempts, rd *read, groups []plan.Group, q rpc.Query) ([]*shardStream, error) {
+	streams := make([]*shardStream, len(groups))
+	errs := make([]error, len(groups))
+	r.each(len(groups), func(i int) {
+		streams[i], errs[i] = r.openShard(ctx, a, rd, groups[i], q, len(groups))
+	})
+	for i, g := range groups {
+		a.answered(ctx, g.Shard, errs[i])
+	}
+	if err := firstError(errs); err != nil {
+		closeAll(ctx, streams)
+		return nil, err
+	}
+	for _, s := range streams[1:] {
+		if s.data != streams[0].data {
+			closeAll(ctx, streams)
+			return nil, fmt.Errorf("find %s: shard %s answers of data version %d, shard %s of %d: %w",
+				rd.ns, streams[0].shard, streams[0].data, s.shard, s.data, errkind.StaleVersion)
+		}
+	}
+	return streams, nil
+}
+
+// firstError is the error that decides what happens next: one that ends the operation
+// before one that has it tried again.
+func firstError(errs []error) error {
+	var first error
+	for _, err := range errs {
+		switch {
+		case err == nil:
+		case !passing(err):
+			return err
+		case first == nil:
+			first = err
+		}
+	}
+	return first
+}

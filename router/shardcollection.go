@@ -1,0 +1,226 @@
+package router
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/granarydb/granary/chunkstore/document"
+	"github.com/granarydb/granary/chunkstore/mongoerr"
+	"github.com/granarydb/granary/chunkstore/writer/rpc"
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/errkind"
+	"github.com/granarydb/granary/manifest/shardkey"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+)
+
+// Reshaping is the option of a collection that is getting another key: its value is a fresh
+// nonce. An owner that sees it in a root takes no writes of the collection, so that once
+// every owner has flushed under such a root, what the root shows is all there is.
+const Reshaping = "granaryReshaping"
+
+// ShardCollection gives a collection a shard key. One that does not exist is created with
+// its chunks placed. An existing one keeps its documents under the key {_id: 1}; under
+// another key it must be empty, since this does not move documents. Sharded the same way
+// already, it is left as it is.
+//
+// Errors: mongoerr AlreadyInitialized when it is sharded by another key, IllegalOperation
+// when it holds documents.
+func (r *Router) ShardCollection(ctx context.Context, ns Namespace, n NewCollection, maxTime time.Duration) error {
+	ctx, a, cancel := r.begin(ctx, maxTime)
+	defer cancel()
+	for {
+		s, err := a.load(ctx)
+		if err != nil {
+			return err
+		}
+		c := s.CollectionByName(ns.Database, ns.Collection)
+		switch {
+		case c == nil:
+			err = r.createSharded(ctx, a, ns, n)
+		case c.Sharded && c.Key.Equal(n.Key) && c.Unique == n.Unique:
+			return nil
+		case c.Sharded:
+			return mongoerr.New(alreadyInitialized, "sharding already enabled for collection %s with the key %s and unique: %t", ns, c.Key, c.Unique)
+		case n.Key.Equal(idKey):
+			err = r.shardByID(ctx, a, ns, n)
+		default:
+			err = r.reshape(ctx, a, c, n)
+		}
+		if err == nil {
+			return nil
+		}
+		if err := a.again(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+// alreadyInitialized is MongoDB's code for a collection that is sharded otherwise.
+const alreadyInitialized mongoerr.Code = 23
+
+func (r *Router) createSharded(ctx context.Context, a *attempts, ns Namespace, n NewCollection) error {
+	_, err := r.change(ctx, a, func(s *manifest.State) ([]manifest.Change, error) {
+		if s.CollectionByName(ns.Database, ns.Collection) != nil {
+			return nil, fmt.Errorf("shard %s: it was created meanwhile: %w", ns, errkind.Conflict)
+		}
+		return r.creation(s, ns, n)
+	})
+	return err
+}
+
+// shardByID declares an unsharded collection sharded by the key that it has anyway, and
+// cuts it at the points.
+func (r *Router) shardByID(ctx context.Context, a *attempts, ns Namespace, n NewCollection) error {
+	s, err := r.change(ctx, a, func(s *manifest.State) ([]manifest.Change, error) {
+		c := s.CollectionByName(ns.Database, ns.Collection)
+		if c == nil || c.Sharded {
+			return nil, fmt.Errorf("shard %s: it was changed meanwhile: %w", ns, errkind.Conflict)
+		}
+		now := *c
+		now.Sharded, now.Unique = true, n.Unique
+		changes := []manifest.Change{manifest.AlterCollection{Was: *c, Now: now}}
+		for chunk := range s.Chunks(c.ID) {
+			if inside := pointsIn(chunk.Range, n.Points); len(inside) > 0 {
+				changes = append(changes, manifest.Split{Chunk: chunk.At(), Points: inside})
+			}
+		}
+		return changes, nil
+	})
+	if err != nil {
+		return err
+	}
+	if c := s.CollectionByName(ns.Database, ns.Collection); c == nil || !c.Sharded {
+		return mongoerr.New(mongoerr.OperationFailed, "collection %s was not marked as sharded", ns)
+	}
+	return nil
+}
+
+// pointsIn are the points strictly inside r.
+func pointsIn(r shardkey.Range, points []shardkey.Bound) []manifest.Bound {
+	var in []manifest.Bound
+	for _, p := range points {
+		if r.Contains(p.Key) && string(r.Min) != string(p.Key) {
+			in = append(in, manifest.Bound{Key: p.Key, BSON: p.BSON})
+		}
+	}
+	return in
+}
+
+// reshape gives an empty collection another key: it is marked, its owners flush what they
+// took before they saw the mark, and when the root still shows no document it is changed.
+func (r *Router) reshape(ctx context.Context, a *attempts, c *manifest.Collection, n NewCollection) error {
+	marked := *c
+	marked.Options = withMark(c.Options, r.host.ID16())
+	s, err := r.commit(ctx, manifest.AlterCollection{Was: *c, Now: marked})
+	if err != nil {
+		return err
+	}
+	err = r.reshapeMarked(ctx, a, s, &marked, n)
+	if err != nil {
+		// Whoever marked the collection since keeps their mark.
+		unmarked := marked
+		unmarked.Options = c.Options
+		if _, undo := r.commit(ctx, manifest.AlterCollection{Was: marked, Now: unmarked}); undo != nil {
+			r.log.Warn("a collection stays marked as being sharded, run shardCollection again", "ns", c.Namespace(), "cause", undo)
+		}
+	}
+	return err
+}
+
+func (r *Router) reshapeMarked(ctx context.Context, a *attempts, s *manifest.State, c *manifest.Collection, n NewCollection) error {
+	owners, err := r.flushOwners(ctx, a, s, c)
+	if err != nil {
+		return err
+	}
+	if s, err = a.load(ctx); err != nil {
+		return err
+	}
+	reshape := manifest.ReshapeCollection{Collection: *c, Owners: owners}
+	reshape.Collection.Key, reshape.Collection.Sharded, reshape.Collection.Unique = n.Key, true, n.Unique
+	reshape.Collection.Options = withoutMark(c.Options)
+	for _, x := range n.Indexes {
+		if !slices.ContainsFunc(c.Indexes, func(old manifest.Index) bool { return old.Name == x.Name }) {
+			reshape.Collection.Indexes = append(slices.Clone(reshape.Collection.Indexes), x)
+		}
+	}
+	for chunk := range s.Chunks(c.ID) {
+		if len(chunk.Refs) > 0 {
+			return mongoerr.New(mongoerr.IllegalOperation, "collection %s holds documents: it can be sharded by { _id: 1 } as it is; "+
+				"for the key %s drop it, or copy its documents into a new collection that is sharded so", c.Namespace(), n.Key)
+		}
+		reshape.At = append(reshape.At, chunk.At())
+	}
+	if reshape.Chunks, err = place(s, n.Key, n.Points); err != nil {
+		return err
+	}
+	_, err = r.commit(ctx, manifest.AlterCollection{Was: *c, Now: *c}, reshape)
+	return err
+}
+
+// flushOwners makes every owner of the collection's chunks see root s, and flush.
+func (r *Router) flushOwners(ctx context.Context, a *attempts, s *manifest.State, c *manifest.Collection) ([]manifest.OwnerAt, error) {
+	var owners []manifest.OwnerAt
+	seen := make(map[manifest.ShardID]bool)
+	for chunk := range s.Chunks(c.ID) {
+		h := s.Shard(chunk.Shard)
+		if h == nil || seen[h.ID] || h.Status == manifest.ShardFree {
+			continue
+		}
+		seen[h.ID] = true
+		_, err := ask(ctx, a, s, h.ID, func(o rpc.Owner) (*rpc.FlushReply, error) {
+			return o.Flush(ctx, &rpc.FlushRequest{Header: a.header(s, c, h.ID)})
+		})
+		a.answered(ctx, h.ID, err)
+		if err != nil {
+			return nil, err
+		}
+		owners = append(owners, manifest.OwnerAt{Shard: h.ID, Epoch: h.Epoch})
+	}
+	return owners, nil
+}
+
+// commit makes one Edit of changes, once.
+func (r *Router) commit(ctx context.Context, changes ...manifest.Change) (*manifest.State, error) {
+	return r.root.Commit(ctx, manifest.Edit{Op: r.host.ID16(), Changes: changes, Millis: r.host.Wall().UnixMilli()})
+}
+
+// withMark is options with a mark of its own instead of any other.
+func withMark(options bson.Raw, nonce [16]byte) bson.Raw {
+	start, doc := bsoncore.AppendDocumentStart(nil)
+	if clean := withoutMark(options); len(clean) > 5 {
+		doc = append(doc, clean[4:len(clean)-1]...)
+	}
+	doc = bsoncore.AppendStringElement(doc, Reshaping, hex.EncodeToString(nonce[:]))
+	doc, _ = bsoncore.AppendDocumentEnd(doc, start)
+	return doc
+}
+
+// withoutMark is options as their user gave them.
+func withoutMark(options bson.Raw) bson.Raw {
+	if isEmpty(options) {
+		return options
+	}
+	if _, ok := document.Lookup(options, Reshaping); !ok {
+		return options
+	}
+	start, doc := bsoncore.AppendDocumentStart(nil)
+	for rest := []byte(options[4:]); ; {
+		e, next, ok := bsoncore.ReadElement(rest)
+		if !ok {
+			break
+		}
+		if string(e.KeyBytes()) != Reshaping {
+			doc = append(doc, e...)
+		}
+		rest = next
+	}
+	doc, _ = bsoncore.AppendDocumentEnd(doc, start)
+	return doc
+}
+
+// Options are a collection's options as its user gave them.
+func Options(c *manifest.Collection) bson.Raw { return withoutMark(c.Options) }

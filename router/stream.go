@@ -1,0 +1,174 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/granarydb/granary/chunkstore/mongoerr"
+	"github.com/granarydb/granary/chunkstore/writer/rpc"
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/errkind"
+	"github.com/granarydb/granary/router/plan"
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// stream is documents that come in batches from somewhere. Not safe for concurrent use.
+type stream interface {
+	// next is the next document, nil at the end. want is how many the caller will take
+	// soon; it sizes requests.
+	next(ctx context.Context, want int) (bson.Raw, error)
+	// spent reports that nothing follows, as far as that is known without asking.
+	spent() bool
+	close(ctx context.Context)
+}
+
+// readOwner is the part of rpc.Owner that a read needs; free shards have one of their own.
+type readOwner interface {
+	Read(ctx context.Context, r *rpc.ReadRequest) (*rpc.ReadReply, error)
+	Cursor(ctx context.Context, r *rpc.CursorRequest) (*rpc.ReadReply, error)
+}
+
+// shardStream is what one shard answers: a buffered batch, and a cursor for the rest.
+type shardStream struct {
+	r      *Router
+	owner  readOwner
+	header rpc.Header
+	shard  manifest.ShardID
+	data   manifest.DataVersion
+	n      int64 // a count
+	docs   []bson.Raw
+	cursor uint64
+	shards int // asked together, which share the memory
+	stats  rpc.ReadStats
+}
+
+// openShard sends a query to one group of `shards` that are asked at once.
+func (r *Router) openShard(ctx context.Context, a *attempts, rd *read, g plan.Group, q rpc.Query, shards int) (*shardStream, error) {
+	st := &shardStream{r: r, shard: g.Shard, header: a.header(rd.state, rd.coll, g.Shard), shards: shards}
+	b := r.batch(rd.First, shards)
+	req := &rpc.ReadRequest{Header: st.header, Targets: targets(g.Targets), Level: rd.Level, Query: q, Batch: b}
+	read := func(o readOwner) (*rpc.ReadReply, error) {
+		st.owner = o
+		return o.Read(ctx, req)
+	}
+	var reply *rpc.ReadReply
+	var err error
+	if h := rd.state.Shard(g.Shard); h != nil && h.Status == manifest.ShardFree && r.store != nil {
+		reply, err = read(&freeShard{r: r, state: rd.state, coll: rd.coll, targets: g.Targets})
+	} else {
+		reply, err = ask(ctx, a, rd.state, g.Shard, func(o rpc.Owner) (*rpc.ReadReply, error) { return read(o) })
+	}
+	if err != nil {
+		return nil, err
+	}
+	st.data, st.n = reply.DataVersion, reply.N
+	st.header.Deadline = 0 // that of the first batch; later ones have the caller's
+	st.take(reply)
+	return st, nil
+}
+
+func (s *shardStream) take(reply *rpc.ReadReply) {
+	s.docs, s.cursor = reply.Docs, reply.Cursor
+	s.stats.DocsExamined += reply.Stats.DocsExamined
+	s.stats.BucketRequests += reply.Stats.BucketRequests
+	s.stats.BucketBytes += reply.Stats.BucketBytes
+}
+
+func (s *shardStream) next(ctx context.Context, want int) (bson.Raw, error) {
+	for len(s.docs) == 0 {
+		if s.cursor == 0 {
+			return nil, nil
+		}
+		if err := s.fetch(ctx, want); err != nil {
+			return nil, err
+		}
+	}
+	doc := s.docs[0]
+	s.docs = s.docs[1:]
+	return doc, nil
+}
+
+// fetch asks for the next batch. A lost answer cannot be asked for again, since the cursor
+// may have moved on: the client must start over.
+func (s *shardStream) fetch(ctx context.Context, want int) error {
+	req := &rpc.CursorRequest{Header: s.header, Cursor: s.cursor, Batch: s.r.batch(want, s.shards)}
+	until := s.r.host.Mono() + s.r.settings.Patience
+	for wait := s.r.settings.BackoffMin; ; wait = min(2*wait, s.r.settings.BackoffMax) {
+		reply, err := s.owner.Cursor(ctx, req)
+		if err == nil {
+			s.take(reply)
+			return nil
+		}
+		refused := errors.Is(err, errkind.Throttled) && !errors.Is(err, rpc.Unreachable)
+		if !refused || s.r.host.Mono() > until || s.r.host.Sleep(ctx, s.r.host.Jitter(wait)) != nil {
+			return s.broken(ctx, err)
+		}
+	}
+}
+
+// broken ends the stream, and words the error for a client.
+func (s *shardStream) broken(ctx context.Context, err error) error {
+	s.cursor = 0
+	switch {
+	case !passing(err):
+		return err
+	case ctx.Err() != nil:
+		return mongoerr.New(mongoerr.MaxTimeMSExpired, "operation exceeded time limit: %v", err)
+	case errors.Is(err, errkind.SnapshotUnavailable):
+		return mongoerr.New(mongoerr.SnapshotUnavailable, "shard %s: %v; run the query again", s.shard, err)
+	}
+	return mongoerr.New(mongoerr.CursorNotFound, "shard %s lost the cursor (%v); run the query again", s.shard, err)
+}
+
+func (s *shardStream) spent() bool { return len(s.docs) == 0 && s.cursor == 0 }
+
+// closeTime bounds the goodbye to an owner; its cursors time out by themselves.
+const closeTime = time.Second
+
+func (s *shardStream) close(ctx context.Context) {
+	s.docs = nil
+	if s.cursor == 0 {
+		return
+	}
+	ctx, cancel := s.r.host.WithTimeout(context.WithoutCancel(ctx), closeTime)
+	defer cancel()
+	if _, err := s.owner.Cursor(ctx, &rpc.CursorRequest{Header: s.header, Cursor: s.cursor, Close: true}); err != nil {
+		s.r.log.Debug("close a cursor", "shard", s.shard, "cause", err)
+	}
+	s.cursor = 0
+}
+
+func closeAll(ctx context.Context, streams []*shardStream) {
+	for _, s := range streams {
+		if s != nil {
+			s.close(ctx)
+		}
+	}
+}
+
+// concat is one stream after another.
+type concat []*shardStream
+
+func (c concat) next(ctx context.Context, want int) (bson.Raw, error) {
+	for _, s := range c {
+		if s.spent() {
+			continue
+		}
+		if doc, err := s.next(ctx, want); doc != nil || err != nil {
+			return doc, err
+		}
+	}
+	return nil, nil
+}
+
+func (c concat) spent() bool {
+	for _, s := range c {
+		if !s.spent() {
+			return false
+		}
+	}
+	return true
+}
+
+func (c concat) close(ctx context.Context) { closeAll(ctx, c) }

@@ -1,0 +1,289 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/granarydb/granary/chunkstore/mongoerr"
+	"github.com/granarydb/granary/chunkstore/writer/rpc"
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/errkind"
+)
+
+// writing is a Writes under way.
+type writing struct {
+	r       *Router
+	a       *attempts
+	ns      Namespace
+	ordered bool
+	retry   *Retry
+	works   []work
+	first   int // works before it are done
+
+	// Of the present step:
+	state *manifest.State
+	coll  *manifest.Collection
+
+	scratch []byte // of row keys
+}
+
+// Write applies statements. A result that is not Done was not tried when the error is nil
+// (Ordered stopped before it); otherwise the error says what is known. Statements that failed
+// by themselves are Done, with their Err. A missing collection is created by the first
+// statement that stores something. Errors: *mongoerr.Error, Corrupt.
+func (r *Router) Write(ctx context.Context, ns Namespace, ws Writes) ([]Result, error) {
+	ctx, a, cancel := r.begin(ctx, ws.MaxTime)
+	defer cancel()
+	w := &writing{r: r, a: a, ns: ns, ordered: ws.Ordered, retry: ws.Retry, works: make([]work, len(ws.Statements))}
+	id := Retry{}
+	if ws.Retry != nil {
+		id = *ws.Retry
+	} else {
+		own := r.lanes.take()
+		id = Retry{Session: own.session, Txn: own.txn}
+		defer func() {
+			if !w.uncertain() {
+				r.lanes.put(own)
+			}
+		}()
+	}
+	for i := range ws.Statements {
+		k := &w.works[i]
+		k.Statement = ws.Statements[i]
+		k.op.Session, k.op.Txn, k.op.Stmt = id.Session, id.Txn, int32(i)
+		if ws.Retry != nil {
+			k.op.Stmt = k.Stmt
+		}
+		k.prepare(r)
+	}
+	for !w.finished() {
+		before := w.first
+		err := w.step(ctx)
+		if err == nil {
+			continue
+		}
+		if w.finished() || w.first > before {
+			a.progress()
+		}
+		if err := a.again(ctx, err); err != nil {
+			return w.results(), w.failure(err)
+		}
+	}
+	return w.results(), nil
+}
+
+// finished reports whether nothing is left to try.
+func (w *writing) finished() bool {
+	for ; w.first < len(w.works); w.first++ {
+		k := &w.works[w.first]
+		if !k.done {
+			return false
+		}
+		if w.ordered && k.result.Err != nil {
+			return true
+		}
+	}
+	return true
+}
+
+func (w *writing) results() []Result {
+	out := make([]Result, len(w.works))
+	for i := range w.works {
+		out[i] = Result{Done: w.works[i].done, WriteResult: w.works[i].result}
+		if w.ordered && out[i].Done && out[i].Err != nil {
+			break
+		}
+	}
+	return out
+}
+
+// failure is the error of a Write that could not go on.
+func (w *writing) failure(err error) error {
+	if w.uncertain() {
+		return unknown(w.retry, err)
+	}
+	if m := MongoError(err); w.retry != nil && m.Code == mongoerr.ExceededTimeLimit {
+		m.Labels = append(m.Labels, RetryableWrite)
+		return m
+	}
+	return err
+}
+
+// uncertain reports whether a statement may have been applied and nobody here knows.
+func (w *writing) uncertain() bool {
+	for i := range w.works {
+		if k := &w.works[i]; !k.done && k.uncertain {
+			return true
+		}
+	}
+	return false
+}
+
+// step does what can be done with the newest map: for ordered statements the next run of
+// them, else all. An error is about the statements that are not done yet.
+func (w *writing) step(ctx context.Context) error {
+	if err := w.locate(ctx); err != nil {
+		return err
+	}
+	if w.coll == nil {
+		w.finishMissing()
+		return nil
+	}
+	if w.ordered {
+		return w.stepOrdered(ctx)
+	}
+	return w.stepUnordered(ctx)
+}
+
+// locate finds the collection, and creates it when a statement may store something.
+func (w *writing) locate(ctx context.Context) (err error) {
+	was := w.coll
+	if w.state, err = w.a.state(ctx); err != nil {
+		return err
+	}
+	w.coll = w.state.CollectionByName(w.ns.Database, w.ns.Collection)
+	if w.coll == nil && !w.a.fresh {
+		if w.state, err = w.a.load(ctx); err != nil {
+			return err
+		}
+		w.coll = w.state.CollectionByName(w.ns.Database, w.ns.Collection)
+	}
+	if w.coll == nil && w.stores() {
+		w.state, w.coll, err = w.r.ensure(ctx, w.a, w.ns)
+	}
+	if err == nil && was != nil && w.coll != nil && was.ID != w.coll.ID {
+		w.forget()
+	}
+	return err
+}
+
+// forget: the collection was dropped and made anew; what was found in the old one means
+// nothing.
+func (w *writing) forget() {
+	for i := range w.works {
+		if k := &w.works[i]; !k.done {
+			k.direct, k.verdict, k.goal, k.left, k.follow, k.total = nil, nil, nil, nil, false, rpc.WriteResult{}
+		}
+	}
+}
+
+// stores reports whether a statement that is left can store a document.
+func (w *writing) stores() bool {
+	for i := range w.works {
+		if k := &w.works[i]; !k.done && (k.Kind == insert || k.Upsert) {
+			return true
+		}
+	}
+	return false
+}
+
+// finishMissing: nothing matches in a collection that does not exist.
+func (w *writing) finishMissing() {
+	for i := range w.works {
+		if k := &w.works[i]; !k.done {
+			k.done, k.uncertain = true, false
+		}
+	}
+}
+
+func (w *writing) stepOrdered(ctx context.Context) error {
+	first := &w.works[w.first]
+	d, err := w.route(first)
+	if err != nil {
+		return err
+	}
+	if d.kind != direct {
+		return w.complex(ctx, first, d)
+	}
+	run := newRun(d.target.Chunk.Shard)
+	run.add(first, d)
+	for i := w.first + 1; i < len(w.works) && !run.full(w.r.settings, &w.works[i]); i++ {
+		k := &w.works[i]
+		if k.done { // it failed while it was parsed
+			break
+		}
+		d, err := w.route(k)
+		if err != nil || d.kind != direct || d.target.Chunk.Shard != run.shard {
+			break
+		}
+		run.add(k, d)
+	}
+	err = w.send(ctx, run)
+	w.a.answered(ctx, run.shard, err)
+	return w.settleRun(run, err)
+}
+
+func (w *writing) stepUnordered(ctx context.Context) error {
+	var runs []*run
+	open := make(map[manifest.ShardID]*run)
+	var rest *work
+	var restWay way
+	for i := w.first; i < len(w.works); i++ {
+		k := &w.works[i]
+		if k.done {
+			continue
+		}
+		d, err := w.route(k)
+		if err != nil {
+			return err
+		}
+		if k.done {
+			continue
+		}
+		if d.kind != direct {
+			if rest == nil {
+				rest, restWay = k, d
+			}
+			continue
+		}
+		shard := d.target.Chunk.Shard
+		if open[shard] == nil || open[shard].full(w.r.settings, k) {
+			open[shard] = newRun(shard)
+			runs = append(runs, open[shard])
+		}
+		open[shard].add(k, d)
+	}
+	if len(runs) == 0 {
+		if rest == nil {
+			return nil
+		}
+		return w.complex(ctx, rest, restWay)
+	}
+	errs := make([]error, len(runs))
+	w.r.each(len(runs), func(i int) { errs[i] = w.send(ctx, runs[i]) })
+	for i, run := range runs {
+		w.a.answered(ctx, run.shard, errs[i])
+		errs[i] = w.settleRun(run, errs[i])
+	}
+	return firstError(errs)
+}
+
+// complex runs a statement that takes more than one request.
+func (w *writing) complex(ctx context.Context, k *work, d way) error {
+	switch {
+	case k.done:
+		return nil
+	case d.kind == everywhere:
+		return w.everywhere(ctx, k)
+	}
+	return w.twoPhase(ctx, k)
+}
+
+// stale is the error that has the statements left tried again on a newer map.
+func (w *writing) stale() error {
+	return fmt.Errorf("write to %s: planned on root version %d: %w", w.ns, w.state.Version(), errkind.StaleVersion)
+}
+
+// lost notes what a failed request means for its statements.
+func lost(err error, works ...*work) error {
+	if err != nil && !nothingDone(err) {
+		for _, k := range works {
+			k.uncertain = true
+		}
+		if !errors.Is(err, errkind.UnknownOutcome) {
+			err = fmt.Errorf("%w: %w", err, errkind.UnknownOutcome)
+		}
+	}
+	return err
+}

@@ -1,0 +1,558 @@
+package router_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/granarydb/granary/chunkstore/document"
+	"github.com/granarydb/granary/chunkstore/mongoerr"
+	"github.com/granarydb/granary/chunkstore/writer/rpc"
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/router"
+	"github.com/granarydb/granary/router/routertest"
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+func many(s router.Statement) router.Statement {
+	s.Multi = true
+	return s
+}
+
+func upsert(s router.Statement) router.Statement {
+	s.Upsert = true
+	return s
+}
+
+// session is a client that can send a write again.
+func session(id byte, txn int64) *router.Retry {
+	return &router.Retry{Session: [32]byte{id}, Txn: txn}
+}
+
+// sum adds up v of all documents.
+func sum(t testing.TB, r *router.Router) (n int) {
+	t.Helper()
+	cur, err := r.Find(context.Background(), ns, router.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs, err := cur.Batch(context.Background(), 0, 1<<30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range docs {
+		v, _ := document.Lookup(d, "v")
+		n += int(v.AsInt64())
+	}
+	return n
+}
+
+func TestABatchOfInsertsTakesOneRequestAShard(t *testing.T) {
+	in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
+		thirds(t, c.Router)
+		c.Reset()
+		rows(t, c.Router, 30)
+		same(t, 3, c.Sent("write"))
+		var list []router.Statement
+		for i := range 30 { // in an order that changes the shard each time
+			list = append(list, insertOf(t, fmt.Sprintf(`{"_id": %d}`, 1000*(i%3)-1000+i/3+500*(i%3-1))))
+		}
+		c.Reset()
+		results, err := c.Router.Write(context.Background(), ns, router.Writes{Statements: list})
+		if err != nil || len(results) != 30 {
+			t.Fatal(err)
+		}
+		if n := c.Sent("write"); n > 3 {
+			t.Fatalf("%d requests", n)
+		}
+	})
+}
+
+func TestAnOrderedBatchStopsAtItsFirstFailure(t *testing.T) {
+	in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
+		thirds(t, c.Router)
+		list := []router.Statement{
+			insertOf(t, `{"_id": 1}`), insertOf(t, `{"_id": 15}`), insertOf(t, `{"_id": 1}`), insertOf(t, `{"_id": 2}`), insertOf(t, `{"_id": [1]}`), insertOf(t, `{"_id": 3}`),
+		}
+		done := func(ordered bool) (ids []int, codes []mongoerr.Code) {
+			results, err := c.Router.Write(context.Background(), ns, router.Writes{Statements: list, Ordered: ordered})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, r := range results {
+				if r.Done && r.Err == nil {
+					ids = append(ids, i)
+				} else if r.Done {
+					codes = append(codes, r.Err.Code)
+				}
+			}
+			return ids, codes
+		}
+		ids, codes := done(true)
+		same(t, []int{0, 1}, ids)
+		same(t, []mongoerr.Code{mongoerr.DuplicateKey}, codes)
+		ids, codes = done(false)
+		same(t, []int{3, 5}, ids)
+		same(t, []mongoerr.Code{mongoerr.DuplicateKey, mongoerr.DuplicateKey, mongoerr.DuplicateKey, mongoerr.InvalidIDField}, codes)
+	})
+}
+
+func TestAnInsertedDocumentBeginsWithItsID(t *testing.T) {
+	in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
+		write(t, c.Router, insertOf(t, `{"a": 1, "_id": 7, "b": 2}`), insertOf(t, `{"a": 2}`))
+		same(t, []string{`{"_id": {"$numberInt":"7"},"a": {"$numberInt":"1"},"b": {"$numberInt":"2"}}`}, find(t, c.Router, `{"a": 1}`))
+		cur, err := c.Router.Find(context.Background(), ns, router.Query{Filter: raw(t, `{"a": 2}`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs, err := cur.Batch(context.Background(), 0, 1<<20)
+		if err != nil || len(docs) != 1 {
+			t.Fatal(err)
+		}
+		if e, _ := docs[0].IndexErr(0); e.Key() != "_id" || e.Value().Type != bson.TypeObjectID {
+			t.Fatalf("%v", docs[0])
+		}
+		for id, code := range map[string]mongoerr.Code{
+			`[1]`: mongoerr.InvalidIDField, `{"$regularExpression": {"pattern": "a", "options": ""}}`: mongoerr.InvalidIDField,
+			`{"$undefined": true}`: mongoerr.InvalidIDField, `{"a": 1, "$b": 2}`: mongoerr.DollarPrefixedFieldName,
+		} {
+			results, err := c.Router.Write(context.Background(), ns, router.Writes{Statements: []router.Statement{insertOf(t, `{"x": 1, "_id": `+id+`}`)}})
+			if err != nil || results[0].Err == nil || results[0].Err.Code != code {
+				t.Errorf("_id %s: %+v, %v", id, results, err)
+			}
+		}
+		big := bson.Raw(nil)
+		big, _ = bson.Marshal(bson.D{{Key: "x", Value: make([]byte, 16<<20-25)}})
+		results, err := c.Router.Write(context.Background(), ns, router.Writes{Statements: []router.Statement{{Kind: rpc.Insert, Doc: big}}})
+		if err != nil || results[0].Err == nil || results[0].Err.Code != mongoerr.BSONObjectTooLarge {
+			t.Errorf("large document: %+v, %v", results[0].Err, err)
+		}
+	})
+}
+
+func TestAPinnedStatementTakesOneRequest(t *testing.T) {
+	in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
+		thirds(t, c.Router)
+		rows(t, c.Router, 30)
+		c.Reset()
+		write(t, c.Router, updateOf(t, `{"_id": 3}`, `{"$inc": {"v": 1}}`))
+		write(t, c.Router, upsert(updateOf(t, `{"_id": 33}`, `{"$inc": {"v": 1}}`)))
+		write(t, c.Router, deleteOf(t, `{"_id": 4}`))
+		same(t, 3, c.Sent("write"))
+		write(t, c.Router, updateOf(t, `{"_id": 1}`, `{"$inc": {"v": 1}}`), updateOf(t, `{"_id": 2}`, `{"$inc": {"v": 1}}`), deleteOf(t, `{"_id": 5}`))
+		same(t, 4, c.Sent("write"))
+		same(t, 0, c.Sent("read"))
+	})
+}
+
+// TestAStatementWithoutTheKeyChangesOneDocument runs single-document statements over three
+// chunks of which each has matches.
+func TestAStatementWithoutTheKeyChangesOneDocument(t *testing.T) {
+	in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
+		thirds(t, c.Router)
+		rows(t, c.Router, 30)
+		res := write(t, c.Router, updateOf(t, `{"v": 3}`, `{"$set": {"v": 100}}`), updateOf(t, `{"v": 77}`, `{"$set": {"v": 5}}`), deleteOf(t, `{"v": 4}`))
+		same(t, []int64{1, 0, 1}, []int64{res[0].N, res[1].N, res[2].N})
+		same(t, 29, len(find(t, c.Router, `{}`)))
+		same(t, 1, len(find(t, c.Router, `{"v": 100}`)))
+		s := updateOf(t, `{"v": {"$lt": 100}}`, `{"$set": {"v": 200}}`)
+		s.Sort, s.Return = raw(t, `{"v": -1, "_id": -1}`), rpc.ReturnBefore
+		res = write(t, c.Router, s)
+		same(t, doc(29, 9), res[0].Value.String())
+		s.Return, s.Projection = rpc.ReturnAfter, raw(t, `{"v": 1, "_id": 0}`)
+		res = write(t, c.Router, s)
+		same(t, `{"v": {"$numberInt":"200"}}`, res[0].Value.String())
+		same(t, []string{doc(19, 200), doc(29, 200)}, find(t, c.Router, `{"v": 200}`, sorted(t, `{"_id": 1}`)))
+	})
+}
+
+func TestAMultiChangesEveryMatchOnce(t *testing.T) {
+	in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
+		thirds(t, c.Router)
+		rows(t, c.Router, 30)
+		res := write(t, c.Router, many(updateOf(t, `{"v": {"$lt": 3}}`, `{"$inc": {"v": 1000}}`)))
+		same(t, int64(9), res[0].N)
+		same(t, int64(9), res[0].Modified)
+		same(t, 135+9000, sum(t, c.Router))
+		res = write(t, c.Router, many(deleteOf(t, `{"v": {"$gte": 1000}, "_id": {"$lt": 20}}`)))
+		same(t, int64(6), res[0].N)
+		res = write(t, c.Router, many(updateOf(t, `{"_id": 29}`, `{"$inc": {"v": 1}}`)))
+		same(t, int64(1), res[0].N)
+		results, err := c.Router.Write(context.Background(), ns, router.Writes{Statements: []router.Statement{many(updateOf(t, `{}`, `{"v": 1}`))}})
+		if err != nil || results[0].Err.Code != mongoerr.FailedToParse {
+			t.Fatalf("%+v, %v", results, err)
+		}
+	})
+}
+
+// TestUpsertsInsertWhenNothingMatches covers an upsert that one chunk decides, one whose
+// filter says nothing of the key, one that moves its own key, and a multi.
+func TestUpsertsInsertWhenNothingMatches(t *testing.T) {
+	in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
+		shard(t, c.Router, `{"k": 1}`, `{"k": 10}`, `{"k": 20}`)
+		for i, s := range []router.Statement{
+			updateOf(t, `{"k": 5, "_id": 1}`, `{"$set": {"v": 1}}`),
+			updateOf(t, `{"_id": 2}`, `{"$set": {"v": 2, "k": 15}}`),
+			updateOf(t, `{"k": 5, "_id": 3}`, `{"$set": {"v": 3, "w": 1}}`),
+			updateOf(t, `{"_id": 4}`, `{"k": 25, "v": 4}`),
+			many(updateOf(t, `{"_id": 5}`, `{"$set": {"v": 5}}`)),
+			many(updateOf(t, `{"k": 30, "_id": 6}`, `{"$set": {"v": 6}}`)),
+		} {
+			for try := range 2 {
+				res := write(t, c.Router, upsert(s))
+				inserted := res[0].UpsertedID.Type != 0
+				if res[0].N != 1 || inserted != (try == 0) {
+					t.Fatalf("statement %d, time %d: %+v", i, try, res[0])
+				}
+				if inserted && res[0].UpsertedID.AsInt64() != int64(i+1) {
+					t.Fatalf("statement %d: upserted %v", i, res[0].UpsertedID)
+				}
+			}
+		}
+		same(t, 6, len(find(t, c.Router, `{}`)))
+		s := upsert(updateOf(t, `{"x": 1}`, `{"$set": {"v": 7}}`))
+		s.Return, s.Projection = rpc.ReturnAfter, raw(t, `{"_id": 0}`)
+		res := write(t, c.Router, s)
+		same(t, `{"x": {"$numberInt":"1"},"v": {"$numberInt":"7"}}`, res[0].Value.String())
+		if res[0].UpsertedID.Type != bson.TypeObjectID {
+			t.Fatalf("%+v", res[0])
+		}
+		s.Filter, s.Return = raw(t, `{"x": 2}`), rpc.ReturnBefore
+		if res = write(t, c.Router, s); res[0].Value != nil || res[0].UpsertedID.Type == 0 {
+			t.Fatalf("%+v", res[0])
+		}
+	})
+}
+
+func TestAnUpdateThatMovesItsDocumentIsRefused(t *testing.T) {
+	in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
+		shard(t, c.Router, `{"k": 1}`, `{"k": 10}`)
+		write(t, c.Router, insertOf(t, `{"_id": 1, "k": 5}`))
+		for _, s := range []router.Statement{updateOf(t, `{"k": 5}`, `{"$set": {"k": 15}}`), updateOf(t, `{"_id": 1}`, `{"k": 15}`)} {
+			results, err := c.Router.Write(context.Background(), ns, router.Writes{Statements: []router.Statement{s}})
+			if err != nil || results[0].Err == nil || results[0].Err.Code != mongoerr.ImmutableField {
+				t.Fatalf("%+v, %v", results, err)
+			}
+		}
+		write(t, c.Router, updateOf(t, `{"_id": 1}`, `{"$set": {"k": 7}}`))
+		same(t, 1, len(find(t, c.Router, `{"k": 7}`)))
+	})
+}
+
+// lossy loses a tenth of the writes on the way there and a tenth on the way back.
+func lossy(c *routertest.Cluster, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	var mu sync.Mutex
+	c.Fate(func(m routertest.Message) routertest.Fate {
+		mu.Lock()
+		defer mu.Unlock()
+		if n := rng.IntN(10); m.Verb == "write" && n < 2 {
+			return routertest.Fate(n + 1)
+		}
+		return routertest.Deliver
+	})
+}
+
+// TestEveryWriteHappensOnceThoughMessagesAreLost sends increments of all kinds while
+// messages get lost and chunks are moved and split: each is in the end exactly once in the sum.
+func TestEveryWriteHappensOnceThoughMessagesAreLost(t *testing.T) {
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
+				thirds(t, c.Router)
+				rows(t, c.Router, 30)
+				coll := c.State().CollectionByName("db", "c")
+				want := 135
+				lossy(c, seed)
+				rng := rand.New(rand.NewPCG(seed, 2))
+				for i := range 60 {
+					id := rng.IntN(30)
+					s := updateOf(t, fmt.Sprintf(`{"_id": %d}`, id), `{"$inc": {"v": 1}}`)
+					switch rng.IntN(5) {
+					case 1:
+						s.Filter = raw(t, `{"v": {"$gte": 0}}`)
+					case 2:
+						s.Filter, s.Multi = raw(t, `{"_id": {"$gte": 5, "$lt": 25}}`), true
+						want += 19
+					case 3:
+						s.Filter, s.Upsert = raw(t, fmt.Sprintf(`{"new": %d}`, i)), true
+					case 4:
+						s = insertOf(t, fmt.Sprintf(`{"_id": %d, "v": 1}`, 100+i))
+					}
+					want++
+					write(t, c.Router, s)
+					if i%7 == 3 {
+						split(t, c, coll, rng.IntN(28)*1+1)
+					}
+					if i%7 == 6 {
+						from := c.State().ChunkOf(coll.ID, key(t, coll, id)).Shard
+						to := []manifest.ShardID{"shard01", "shard02", "shard03"}[rng.IntN(3)]
+						if from != to {
+							c.Move(coll, key(t, coll, id), to)
+						}
+					}
+				}
+				c.Fate(nil)
+				same(t, want, sum(t, c.NewRouter(router.Settings{})))
+			})
+		})
+	}
+}
+
+// TestAWriteThatAClientSendsAgainHappensOnce sends retryable statements twice, through
+// another router, after the map has changed: the second answer is the first.
+func TestAWriteThatAClientSendsAgainHappensOnce(t *testing.T) {
+	in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
+		rows(t, c.Router, 30) // one chunk
+		coll := c.State().CollectionByName("db", "c")
+		find1 := updateOf(t, `{"v": {"$gte": 0, "$lt": 100}}`, `{"$inc": {"v": 100}}`)
+		find1.Return = rpc.ReturnAfter
+		statements := []router.Statement{
+			find1, deleteOf(t, `{"v": {"$lt": 100}}`), insertOf(t, `{"_id": 50, "v": 1}`), upsert(updateOf(t, `{"x": 1}`, `{"$set": {"v": 3}}`)),
+			updateOf(t, `{"_id": 12}`, `{"$inc": {"v": 1}}`), updateOf(t, `{"v": 123456}`, `{"$inc": {"v": 1}}`),
+			upsert(updateOf(t, `{"_id": 60}`, `{"$inc": {"v": 1}}`)),
+		}
+		for round := range 4 {
+			for i, s := range statements {
+				id := session(byte(10*round+i), 1)
+				if s.Kind == rpc.Insert {
+					s.Doc = raw(t, fmt.Sprintf(`{"_id": %d, "v": 1}`, 50+round))
+				}
+				var first router.Result
+				for try := range 3 {
+					r := c.NewRouter(router.Settings{})
+					results, err := r.Write(context.Background(), ns, router.Writes{Statements: []router.Statement{s}, Retry: id})
+					if err != nil || results[0].Err != nil {
+						t.Fatalf("round %d, statement %d, try %d: %+v, %v", round, i, try, results, err)
+					}
+					if try == 0 {
+						first = results[0]
+						n := len(find(t, c.Router, `{}`))
+						switch round {
+						case 1:
+							split(t, c, coll, 3+i)
+						case 2:
+							at := c.State().ChunkOf(coll.ID, key(t, coll, i))
+							c.Move(coll, key(t, coll, i), map[manifest.ShardID]manifest.ShardID{"shard01": "shard02", "shard02": "shard03", "shard03": "shard01"}[at.Shard])
+						}
+						same(t, n, len(find(t, c.Router, `{}`)))
+					} else if results[0].N != first.N || results[0].Modified != first.Modified || !slices.Equal(results[0].Value, first.Value) ||
+						!results[0].UpsertedID.Equal(first.UpsertedID) {
+						t.Fatalf("round %d, statement %d, try %d: %+v, first %+v", round, i, try, results[0], first)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestTwoTriesAtOnceChangeOneDocument: a client's second try runs while the first is still
+// under way, and both concern one document that the filter does not name.
+func TestTwoTriesAtOnceChangeOneDocument(t *testing.T) {
+	in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
+		thirds(t, c.Router)
+		rows(t, c.Router, 30)
+		for txn := range int64(10) {
+			before := len(find(t, c.Router, `{}`))
+			done := make(chan error)
+			for range 3 {
+				r := c.NewRouter(router.Settings{})
+				go func() {
+					s := deleteOf(t, `{"v": {"$gte": 0}}`)
+					results, err := r.Write(context.Background(), ns, router.Writes{Statements: []router.Statement{s}, Retry: session(1, txn)})
+					if err == nil && results[0].N != 1 {
+						err = fmt.Errorf("%+v", results[0])
+					}
+					done <- err
+				}()
+			}
+			for range 3 {
+				if err := <-done; err != nil {
+					t.Fatal(err)
+				}
+			}
+			same(t, before-1, len(find(t, c.Router, `{}`)))
+		}
+	})
+}
+
+// TestAChosenRowThatChangesIsChosenAgain changes the document between the search and the
+// write, each of the first few times.
+func TestAChosenRowThatChangesIsChosenAgain(t *testing.T) {
+	for _, retry := range []*router.Retry{nil, session(3, 1)} {
+		t.Run(fmt.Sprint(retry != nil), func(t *testing.T) {
+			in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
+				thirds(t, c.Router)
+				rows(t, c.Router, 30)
+				other := c.NewRouter(router.Settings{})
+				stolen := 0
+				c.Fate(func(m routertest.Message) routertest.Fate {
+					if m.Verb != "write" || stolen == 3 || m.Write.Ops[0].Kind != rpc.Update || m.Write.Ops[0].Key == nil {
+						return routertest.Deliver
+					}
+					stolen++
+					c.Fate(nil)
+					s := updateOf(t, `{"v": 3}`, `{"$set": {"v": 1000}}`)
+					s.Sort = raw(t, `{"_id": 1}`)
+					write(t, other, s)
+					return routertest.Deliver
+				})
+				s := updateOf(t, `{"v": 3}`, `{"$set": {"v": 2000}}`)
+				s.Sort = raw(t, `{"_id": 1}`)
+				results, err := c.Router.Write(context.Background(), ns, router.Writes{Statements: []router.Statement{s}, Retry: retry})
+				if err != nil || results[0].N != 1 {
+					t.Fatalf("%+v, %v", results, err)
+				}
+				same(t, 1, stolen)
+				same(t, []string{doc(3, 1000), doc(13, 2000), doc(23, 3)}, find(t, c.Router, `{"_id": {"$in": [3, 13, 23]}}`, sorted(t, `{"_id": 1}`)))
+			})
+		})
+	}
+}
+
+// TestARacedUpsertBecomesAnUpdate inserts the document right before an upsert does.
+func TestARacedUpsertBecomesAnUpdate(t *testing.T) {
+	for _, retry := range []*router.Retry{nil, session(4, 1)} {
+		for _, multi := range []bool{false, true} {
+			if multi && retry != nil {
+				continue
+			}
+			t.Run(fmt.Sprint(retry != nil, multi), func(t *testing.T) {
+				in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
+					shard(t, c.Router, `{"k": 1}`, `{"k": 10}`, `{"k": 20}`)
+					other := c.NewRouter(router.Settings{})
+					c.Fate(func(m routertest.Message) routertest.Fate {
+						if m.Verb == "write" && m.Write.Ops[0].Kind == rpc.Insert {
+							c.Fate(nil)
+							write(t, other, insertOf(t, `{"_id": 1, "k": 15, "v": 5}`))
+						}
+						return routertest.Deliver
+					})
+					s := upsert(updateOf(t, `{"_id": 1}`, `{"$set": {"k": 15}, "$inc": {"v": 1}}`))
+					s.Multi = multi
+					results, err := c.Router.Write(context.Background(), ns, router.Writes{Statements: []router.Statement{s}, Retry: retry})
+					if err != nil || results[0].Err != nil || results[0].N != 1 || results[0].UpsertedID.Type != 0 {
+						t.Fatalf("%+v, %v", results, err)
+					}
+					same(t, 6, sum(t, c.Router))
+				})
+			})
+		}
+	}
+}
+
+// TestAnUnknownOutcomeIsSaidToBeUnknown loses every answer: a client that can try again is
+// told to, and its next try gets the outcome.
+func TestAnUnknownOutcomeIsSaidToBeUnknown(t *testing.T) {
+	in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
+		rows(t, c.Router, 3)
+		c.Fate(func(m routertest.Message) routertest.Fate {
+			if m.Verb == "write" {
+				return routertest.LoseReply
+			}
+			return routertest.Deliver
+		})
+		s := updateOf(t, `{"_id": 1}`, `{"$inc": {"v": 10}}`)
+		w := router.Writes{Statements: []router.Statement{s}, Retry: session(5, 1), MaxTime: time.Second}
+		_, err := c.Router.Write(context.Background(), ns, w)
+		if m := wantCode(t, err, mongoerr.RetryableInternal); !slices.Contains(m.Labels, router.RetryableWrite) {
+			t.Fatalf("labels %v", m.Labels)
+		}
+		_, err = c.Router.Write(context.Background(), ns, router.Writes{Statements: []router.Statement{s}, MaxTime: time.Second})
+		if m := wantCode(t, err, mongoerr.MaxTimeMSExpired); len(m.Labels) > 0 {
+			t.Fatalf("labels %v", m.Labels)
+		}
+		c.Fate(nil)
+		results, err := c.NewRouter(router.Settings{}).Write(context.Background(), ns, w)
+		if err != nil || results[0].Modified != 1 {
+			t.Fatalf("%+v, %v", results, err)
+		}
+		same(t, []string{doc(1, 21)}, find(t, c.Router, `{"_id": 1}`))
+	})
+}
+
+// TestAFailureAfterALostRequestIsFinal loses a request and then gets a failure: the lost one
+// must not be applied when it arrives after all.
+func TestAFailureAfterALostRequestIsFinal(t *testing.T) {
+	in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
+		rows(t, c.Router, 3)
+		var late *rpc.WriteRequest
+		c.Fate(func(m routertest.Message) routertest.Fate {
+			if m.Verb == "write" && late == nil {
+				late = m.Write
+				return routertest.LoseRequest
+			}
+			return routertest.Deliver
+		})
+		results, err := c.Router.Write(context.Background(), ns, router.Writes{Statements: []router.Statement{insertOf(t, `{"_id": 1, "late": true}`)}})
+		if err != nil || results[0].Err.Code != mongoerr.DuplicateKey {
+			t.Fatalf("%+v, %v", results, err)
+		}
+		write(t, c.Router, deleteOf(t, `{"_id": 1}`))
+		owner, err := c.Dial("shard01", c.State().Shard("shard01").Holder, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := owner.Write(context.Background(), late); err != nil {
+			t.Fatal(err)
+		}
+		same(t, 2, len(find(t, c.Router, `{}`)))
+	})
+}
+
+func TestAWriteWithoutAWriterSaysHowToStartOne(t *testing.T) {
+	in(t, routertest.Options{Held: -1}, func(t *testing.T, c *routertest.Cluster) {
+		r := router.New(router.Config{Root: c.Root, Dialer: c, Host: c.Host})
+		_, err := r.Write(context.Background(), ns, router.Writes{Statements: []router.Statement{insertOf(t, `{"_id": 1}`)}, MaxTime: time.Second})
+		m := wantCode(t, err, mongoerr.MaxTimeMSExpired)
+		same(t, "operation exceeded time limit: ask shard shard01: no writer holds it, start one with granary writer --any: unreachable", m.Message)
+	})
+}
+
+func TestStatementsThatCannotBeParsedFailAlone(t *testing.T) {
+	in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
+		thirds(t, c.Router)
+		bad := deleteOf(t, `{}`)
+		bad.Sort = raw(t, `{"a": 7}`)
+		list := []router.Statement{
+			updateOf(t, `{"$foo": 1}`, `{"$set": {"a": 1}}`), updateOf(t, `{}`, `{"$foo": {"a": 1}}`), bad,
+			deleteOf(t, `{"_id": {"$gt": 5, "$lt": 2}}`), insertOf(t, `{"_id": 1}`),
+		}
+		results, err := c.Router.Write(context.Background(), ns, router.Writes{Statements: list})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range results {
+			if failed := i < 3; !r.Done || (r.Err != nil) != failed {
+				t.Fatalf("statement %d: %+v", i, r)
+			}
+		}
+	})
+}
+
+// TestAWriteToWhatDoesNotExist creates a collection only to store something.
+func TestAWriteToWhatDoesNotExist(t *testing.T) {
+	in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
+		res := write(t, c.Router, updateOf(t, `{"a": 1}`, `{"$set": {"b": 1}}`), deleteOf(t, `{}`))
+		same(t, int64(0), res[0].N+res[1].N)
+		same(t, 0, len(c.State().Collections()))
+		done := make(chan error)
+		for i := range 4 { // all of them create it
+			r := c.NewRouter(router.Settings{})
+			go func() {
+				_, err := r.Write(context.Background(), ns, router.Writes{Statements: []router.Statement{insertOf(t, fmt.Sprintf(`{"_id": %d}`, i))}})
+				done <- err
+			}()
+		}
+		for range 4 {
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+		}
+		same(t, 4, len(find(t, c.Router, `{}`)))
+	})
+}
