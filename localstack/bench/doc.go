@@ -1,0 +1,31 @@
+// Package bench measures what Granary promises about speed, requests and memory, on the
+// whole thing: a localstack.Stack on a store, its wire server on a loopback port, and the
+// Go driver as the client. It holds tests and benchmarks only.
+//
+// # Counts are tests, times are benchmarks
+//
+// What an operation asks of the store is the same on every machine, so the TestRequests
+// family asserts it, and go test fails when one request more is needed. Those tests run in
+// a bubble of virtual time, in which the only requests are the ones that are meant.
+//
+// Times depend on the machine, so nothing asserts them. A benchmark measures what it is
+// compared with in the same run, turn by turn, and reports the ratio:
+//
+//	go test ./localstack/bench -run '^$' -bench . -cpu 2 -benchtime 3s
+//
+//	Insert       documents/s through the wire, and without it (writer-docs/s)
+//	FindOne      rate of findOne by _id over the rate of ping, the same clients
+//	GroupCommit  documents that share one log object, when a PUT takes 30 ms
+//
+// The client runs in the same process on the same cores, so what it costs is in the times:
+// driver-docs/s says how fast it is alone, against a server that only acknowledges.
+//
+// # Memory
+//
+// TestMemoryStaysBounded loads the real binary, as a process, and reads from /proc what it
+// took at most. The long form is a flag:
+//
+//	go test ./localstack/bench -run TestMemoryStaysBounded -load-gb 2
+//
+// Nothing is kept: the stores are temporary directories, or memory.
+package bench

@@ -1,0 +1,221 @@
+package sim
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// client is one application: it works on a few documents through one router for a while,
+// and retries like a driver: the same session and transaction number, another router.
+type client struct {
+	id      int
+	world   *World
+	node    *Node
+	rng     *rand.Rand
+	session [16]byte
+	txn     int64
+	router  int           // the one it sticks to
+	last    map[int]int64 // what it believes of each document, for swaps
+}
+
+func newClient(w *World, id int) *client {
+	c := &client{
+		id: id, world: w, rng: rand.New(rand.NewPCG(w.cfg.Seed, uint64(id)+1000)),
+		node: NewNode(w.ctx, w.bus, fmt.Sprintf("c%d", id), w.cfg.Seed, 0, 0), last: map[int]int64{},
+	}
+	binary.BigEndian.PutUint64(c.session[:8], w.cfg.Seed)
+	binary.BigEndian.PutUint64(c.session[8:], uint64(id)+1)
+	c.router = id % len(w.routers)
+	return c
+}
+
+// run works until the busy time is over.
+func (c *client) run() {
+	for !c.world.quiet() {
+		c.one(c.draw())
+		if c.rng.IntN(100) < 5 {
+			c.router = c.rng.IntN(len(c.world.routers))
+		}
+		pause := time.Duration(c.rng.Int64N(int64(2*c.world.cfg.Think) + 1))
+		if c.node.Host().Sleep(c.node.Context(), pause) != nil {
+			return
+		}
+	}
+}
+
+// draw picks an operation from the seed's mix.
+func (c *client) draw() Input {
+	m := c.world.cfg.Mix
+	in := Input{Doc: c.rng.IntN(c.world.cfg.Docs), Val: int64(c.rng.IntN(1_000_000))}
+	n := c.rng.IntN(m.Read + m.Insert + m.Inc + m.Add + m.Replace + m.Swap + m.Delete)
+	for _, k := range []struct {
+		kind   OpKind
+		weight int
+	}{{OpRead, m.Read}, {OpInsert, m.Insert}, {OpInc, m.Inc}, {OpAdd, m.Add}, {OpReplace, m.Replace}, {OpSwap, m.Swap}, {OpDelete, m.Delete}} {
+		if n < k.weight {
+			in.Kind = k.kind
+			break
+		}
+		n -= k.weight
+	}
+	if in.Kind == OpInc || in.Kind == OpAdd {
+		in.Val = 1 + int64(c.rng.IntN(9))
+	}
+	if in.Kind == OpSwap {
+		in.Old = c.last[in.Doc]
+	}
+	return in
+}
+
+// one runs an operation, with up to two more tries under the same transaction number.
+func (c *client) one(in Input) {
+	c.txn++
+	n := c.world.history.Call(c.id, in, writeID(c.session, c.txn))
+	cmd := c.command(in)
+	for try := range 3 {
+		reply, err := c.world.ask(c, cmd)
+		c.world.log(c.node).Debug("asked", "client", c.id, "op", in.Kind.String(), "doc", in.Doc, "try", try, "reply", reply, "err", err)
+		if err == nil {
+			out, known := result(in, reply)
+			if known {
+				if out.Found && in.Kind != OpDelete {
+					c.last[in.Doc] = out.Val
+				}
+				c.world.history.Return(n, out)
+				return
+			}
+			if !retryable(reply) && in.Kind != OpRead {
+				return
+			}
+		}
+		if try < 2 {
+			c.router = (c.router + 1) % len(c.world.routers)
+			if c.node.Host().Sleep(c.node.Context(), 50*time.Millisecond) != nil {
+				return
+			}
+		}
+	}
+}
+
+// writeID names a write in the history and in the log.
+func writeID(session [16]byte, txn int64) string {
+	return fmt.Sprintf("%s/%d", hex.EncodeToString(session[:]), txn)
+}
+
+const collection = "docs"
+
+// command is in as a driver would send it.
+func (c *client) command(in Input) bson.Raw {
+	id := bson.D{{Key: "_id", Value: docID(in.Doc)}}
+	pad := bson.E{Key: "pad", Value: bson.Binary{Data: make([]byte, c.world.cfg.Pad)}}
+	one := func(q, u bson.D) bson.D {
+		return bson.D{{Key: "update", Value: collection}, {Key: "updates", Value: bson.A{bson.D{{Key: "q", Value: q}, {Key: "u", Value: u}}}}}
+	}
+	var cmd bson.D
+	switch in.Kind {
+	case OpRead:
+		cmd = bson.D{{Key: "find", Value: collection}, {Key: "filter", Value: id}, {Key: "limit", Value: 1}, {Key: "singleBatch", Value: true}}
+	case OpInsert:
+		doc := append(id, bson.E{Key: "v", Value: in.Val}, pad)
+		cmd = bson.D{{Key: "insert", Value: collection}, {Key: "documents", Value: bson.A{doc}}}
+	case OpInc:
+		cmd = bson.D{{Key: "findAndModify", Value: collection}, {Key: "query", Value: id}, {Key: "update", Value: bson.D{{Key: "$inc", Value: bson.D{{Key: "v", Value: in.Val}}}}}, {Key: "new", Value: true}}
+	case OpAdd:
+		cmd = one(id, bson.D{{Key: "$inc", Value: bson.D{{Key: "v", Value: in.Val}}}})
+	case OpReplace:
+		cmd = one(id, bson.D{{Key: "v", Value: in.Val}, pad})
+	case OpSwap:
+		cmd = one(append(id, bson.E{Key: "v", Value: in.Old}), bson.D{{Key: "$set", Value: bson.D{{Key: "v", Value: in.Val}}}})
+	case OpDelete:
+		cmd = bson.D{{Key: "delete", Value: collection}, {Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: id}, {Key: "limit", Value: 1}}}}}
+	}
+	cmd = append(cmd, bson.E{Key: "lsid", Value: bson.D{{Key: "id", Value: bson.Binary{Subtype: 4, Data: c.session[:]}}}})
+	if in.Kind != OpRead {
+		cmd = append(cmd, bson.E{Key: "txnNumber", Value: c.txn})
+	}
+	cmd = append(cmd, bson.E{Key: "maxTimeMS", Value: c.world.cfg.Patience.Milliseconds()}, bson.E{Key: "$db", Value: "sim"})
+	raw, err := bson.Marshal(cmd)
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
+
+func docID(doc int) int32 { return int32(doc * 10) }
+
+// result reads what a reply says of in; known is false when it does not say whether the
+// operation happened.
+func result(in Input, reply bson.Raw) (out Output, known bool) {
+	if number(reply, "ok") != 1 {
+		return Output{}, false
+	}
+	if code, failed := writeError(reply); failed {
+		return Output{Dup: true}, in.Kind == OpInsert && code == 11000
+	}
+	switch in.Kind {
+	case OpRead:
+		doc, err := reply.LookupErr("cursor", "firstBatch", "0")
+		if err != nil {
+			return Output{}, true
+		}
+		d, _ := doc.DocumentOK()
+		return Output{Found: true, Val: number(d, "v")}, true
+	case OpInsert:
+		return Output{}, number(reply, "n") == 1
+	case OpInc:
+		d, ok := reply.Lookup("value").DocumentOK()
+		if !ok {
+			return Output{}, true
+		}
+		return Output{Found: true, Val: number(d, "v")}, true
+	default:
+		return Output{Found: number(reply, "n") == 1}, true
+	}
+}
+
+// writeError is the code of the reply's first write error.
+func writeError(reply bson.Raw) (code int64, failed bool) {
+	first, err := reply.LookupErr("writeErrors", "0")
+	if err != nil {
+		return 0, false
+	}
+	d, _ := first.DocumentOK()
+	return number(d, "code"), true
+}
+
+// retryable reports whether the reply carries the label that makes drivers retry a write.
+func retryable(reply bson.Raw) bool {
+	labels, ok := reply.Lookup("errorLabels").ArrayOK()
+	if !ok {
+		return false
+	}
+	values, _ := labels.Values()
+	for _, v := range values {
+		if s, _ := v.StringValueOK(); s == "RetryableWriteError" {
+			return true
+		}
+	}
+	return false
+}
+
+func number(doc bson.Raw, field string) int64 {
+	v := doc.Lookup(field)
+	if n, ok := v.AsInt64OK(); ok {
+		return n
+	}
+	return 0
+}
+
+// ask sends a command through the client's router.
+func (w *World) ask(c *client, cmd bson.Raw) (bson.Raw, error) {
+	r := w.routers[c.router].current()
+	return call(c.node.Context(), w.net, c.node, r.node, fmt.Sprintf("command c%d", c.id), func(ctx context.Context) (bson.Raw, error) {
+		return r.do(ctx, cmd), nil
+	})
+}

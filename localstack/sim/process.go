@@ -1,0 +1,123 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/granarydb/granary/chunkstore/bucket"
+	"github.com/granarydb/granary/chunkstore/reader"
+	"github.com/granarydb/granary/chunkstore/segment"
+	"github.com/granarydb/granary/chunkstore/writer"
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/router"
+	"github.com/granarydb/granary/router/command"
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// slot is a place for a process: when one dies, the next takes the place under a new name.
+type slot struct {
+	name string
+	mu   sync.Mutex
+	born int
+	now  *process
+}
+
+// current is the slot's process, dead or alive.
+func (s *slot) current() *process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now
+}
+
+// put makes p the slot's process.
+func (s *slot) put(p *process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now = p
+}
+
+// nextName is the name of the slot's next process: "w1.3" is the third in the slot w1.
+func (s *slot) nextName() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.born++
+	return fmt.Sprintf("%s.%d", s.name, s.born)
+}
+
+// slotOf is the slot that a process name belongs to.
+func slotOf(process string) string { return strings.SplitN(process, ".", 2)[0] }
+
+// process is one simulated process: a writer or a router, with its own idea of the root.
+type process struct {
+	node     *Node
+	root     *manifest.Root
+	store    bucket.Bucket
+	writer   *writer.Writer    // nil in a router
+	commands *command.Commands // nil in a writer
+	done     sync.WaitGroup
+}
+
+// newProcess makes what every role has.
+func (w *World) newProcess(s *slot) (*process, *reader.Store) {
+	name := s.nextName()
+	offset, drift := w.skew(name)
+	p := &process{node: NewNode(w.ctx, w.bus, name, w.cfg.Seed, offset, drift)}
+	p.store = w.store.For(p.node)
+	p.root = manifest.NewRoot(bucket.NewCell(p.store), p.node.Host(), nil)
+	cache := segment.NewCache(1 << 20)
+	return p, reader.NewStore(func(manifest.LocationID) (bucket.Bucket, error) { return p.store, nil }, cache)
+}
+
+// startWriter starts a writer that holds shards as it is told.
+func (w *World) startWriter(s *slot) *process {
+	p, store := w.newProcess(s)
+	p.writer = writer.New(writer.Config{
+		Root: p.root, Bucket: p.store, Store: store, Host: p.node.Host(), Holder: p.node.name, Dial: w.net.From(p.node), Log: w.log(p.node),
+		Settings: writer.Settings{
+			Lease: w.cfg.Lease, Drift: w.cfg.DriftMax + 0.001, MemtableBytes: w.cfg.Memtable, SegmentBytes: int(w.cfg.Memtable),
+			IdleFlush: w.cfg.IdleFlush, MovePreflush: 1 << 10, WALObjects: 200,
+		},
+	})
+	w.net.Listen(p.node.name, p.node, p.writer)
+	p.run(func(ctx context.Context) { _ = p.writer.Run(ctx) })
+	p.run(func(ctx context.Context) { _ = p.writer.Keep(ctx) })
+	s.put(p)
+	return p
+}
+
+// startRouter starts a router.
+func (w *World) startRouter(s *slot) *process {
+	p, store := w.newProcess(s)
+	r := router.New(router.Config{Root: p.root, Dialer: w.net.From(p.node), Store: store, Host: p.node.Host(), Log: w.log(p.node)})
+	p.commands = command.New(r, &command.Options{Patience: w.cfg.Patience})
+	s.put(p)
+	return p
+}
+
+// run starts something that ends when the process does.
+func (p *process) run(f func(context.Context)) {
+	p.done.Add(1)
+	go func() {
+		defer p.done.Done()
+		f(p.node.Context())
+	}()
+}
+
+// do answers a MongoDB command.
+func (p *process) do(ctx context.Context, cmd bson.Raw) bson.Raw { return p.commands.Do(ctx, cmd) }
+
+// hold tries to take a shard once: its present holder may be alive, which the protocol must
+// bear.
+func (p *process) hold(id manifest.ShardID) {
+	p.run(func(ctx context.Context) { _ = p.writer.Hold(ctx, id) })
+}
+
+// crash kills the process: it takes no further step.
+func (p *process) crash() {
+	p.node.crash()
+	if p.writer != nil {
+		p.run(func(context.Context) { p.writer.Abandon() })
+	}
+}

@@ -1,0 +1,210 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/granarydb/granary/chunkstore/bucket"
+	"github.com/granarydb/granary/chunkstore/fsck"
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/shardkey"
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// Result is one run.
+type Result struct {
+	Steps, Trace uint64
+	Ops, Unknown int
+	Roots        int
+	Events       map[string]int
+	Log          []string // with Config.KeepLog
+	// Err is nil, or what was wrong: a broken invariant, a history that is not
+	// linearizable, no progress in the quiet time.
+	Err error
+}
+
+// String is one line for people.
+func (r Result) String() string {
+	return fmt.Sprintf("%d steps, trace %016x, %d operations (%d unknown), %d roots; %s", r.Steps, r.Trace, r.Ops, r.Unknown, r.Roots, summary(r.Events))
+}
+
+func sortedKeys(m map[string]int) []string { return slices.Sorted(maps.Keys(m)) }
+
+// Run simulates one cluster from a configuration. Call it inside a synctest bubble; it
+// returns when nothing it started is left running.
+func Run(cfg Config, logs *slog.Logger) Result {
+	w, err := newWorld(cfg, logs)
+	if err != nil {
+		return Result{Err: err}
+	}
+	var scheduler sync.WaitGroup
+	scheduler.Add(1)
+	go func() { defer scheduler.Done(); w.bus.Run(w.ctx) }()
+	w.live()
+	err = w.failed()
+	if err == nil {
+		err = w.judge()
+	}
+	w.end()
+	scheduler.Wait()
+	r := Result{Events: w.events, Roots: w.checker.roots, Log: w.bus.Log(), Err: err}
+	r.Steps, r.Trace = w.bus.Trace()
+	r.Ops, r.Unknown = w.history.Len()
+	return r
+}
+
+// live is the busy time and the quiet time.
+func (w *World) live() {
+	_ = w.bus.Step(w.chaos, "begin", func() {
+		for i, s := range w.writers {
+			p := w.startWriter(s)
+			for k := i; k < w.cfg.Shards; k += len(w.writers) {
+				p.hold(manifest.ShardID(fmt.Sprintf("shard%02d", k+1)))
+			}
+		}
+		for _, s := range w.routers {
+			w.startRouter(s)
+		}
+	})
+	var clients, chaos sync.WaitGroup
+	w.startChaos(&chaos)
+	for i := range w.cfg.Clients {
+		c := newClient(w, i)
+		clients.Add(1)
+		go func() { defer clients.Done(); c.run() }()
+	}
+	_ = w.chaos.Host().Sleep(w.ctx, w.cfg.Busy)
+	w.calmDown()
+	clients.Wait()
+	chaos.Wait()
+	w.settle()
+}
+
+// settle is the quiet time: someone must take every shard, and every document must be
+// readable. The reads join the history, so that a lost write shows.
+func (w *World) settle() {
+	deadline := w.bus.Elapsed() + w.cfg.Quiet
+	reader := newClient(w, w.cfg.Clients)
+	for doc := range w.cfg.Docs {
+		for w.failed() == nil {
+			_ = w.bus.Step(w.chaos, "adopt", w.adopt)
+			before, unknown := w.history.Len()
+			_ = before
+			reader.one(Input{Kind: OpRead, Doc: doc})
+			if _, after := w.history.Len(); after == unknown {
+				break
+			}
+			if w.bus.Elapsed() > deadline {
+				w.fail("no progress: document %d cannot be read %s after the last fault", doc, w.cfg.Quiet)
+				return
+			}
+			_ = w.chaos.Host().Sleep(w.ctx, time.Second)
+		}
+	}
+}
+
+// judge checks what is left: the store, and the history.
+func (w *World) judge() error {
+	root := manifest.NewRoot(bucket.NewCell(w.inner), w.chaos.Host(), nil)
+	c := &fsck.Checker{Root: root, Bucket: w.inner, Deep: true, Open: func(manifest.LocationID) (bucket.Bucket, error) { return w.inner, nil }}
+	report, err := c.Run(context.Background())
+	if err != nil {
+		return err
+	}
+	if len(report.Problems) > 0 {
+		return fmt.Errorf("fsck: %d problems, the first: %+v", len(report.Problems), report.Problems[0])
+	}
+	logged, err := w.logged()
+	if err != nil {
+		return fmt.Errorf("log: %w", err)
+	}
+	switch res, text := w.history.Check(logged, 20*time.Second); res {
+	case porcupine.Illegal:
+		return fmt.Errorf("not linearizable:\n%s", text)
+	case porcupine.Unknown:
+		return errors.New("checker ran out of time: unknown counts as failed")
+	}
+	return nil
+}
+
+// end kills everything and waits for it.
+func (w *World) end() {
+	var all []*process
+	for _, s := range append(append([]*slot{}, w.writers...), w.routers...) {
+		all = append(all, s.current())
+	}
+	for _, p := range all {
+		p.crash()
+	}
+	w.stop()
+	for _, p := range all {
+		p.done.Wait()
+	}
+	w.store.late.Wait()
+	w.net.flying.Wait()
+}
+
+// create makes the cluster and its one collection, cut into chunks.
+func (w *World) create(shards []manifest.ShardID) error {
+	ctx := context.Background()
+	h := NewNode(w.ctx, w.bus, "init", w.cfg.Seed, 0, 0).Host()
+	cell := bucket.NewCell(w.inner)
+	if _, err := manifest.Create(ctx, cell, h, manifest.InitOptions{Shards: shards}); err != nil {
+		return err
+	}
+	root := manifest.NewRoot(cell, h, nil)
+	if _, _, err := root.Load(ctx); err != nil {
+		return err
+	}
+	spec, err := bson.Marshal(bson.D{{Key: "_id", Value: 1}})
+	if err != nil {
+		return err
+	}
+	key, err := shardkey.ParsePattern(spec)
+	if err != nil {
+		return err
+	}
+	chunks, err := w.cut(key, shards)
+	if err != nil {
+		return err
+	}
+	state, err := root.Commit(ctx, manifest.Edit{Op: h.ID16(), Changes: []manifest.Change{manifest.CreateCollection{
+		Collection: manifest.Collection{UUID: h.ID16(), Database: "sim", Name: collection, Key: key, Sharded: true}, Chunks: chunks,
+	}}})
+	if err != nil {
+		return err
+	}
+	w.checker.state = state
+	return nil
+}
+
+// cut spreads the documents evenly over the chunks, and the chunks over the shards.
+func (w *World) cut(key shardkey.Pattern, shards []manifest.ShardID) ([]manifest.NewChunk, error) {
+	low := manifest.Bound{BSON: key.MinBSON()}
+	var chunks []manifest.NewChunk
+	for i := range w.cfg.Chunks {
+		high := manifest.Bound{BSON: key.MaxBSON()}
+		if i+1 < w.cfg.Chunks {
+			doc, err := bson.Marshal(bson.D{{Key: "_id", Value: docID((i + 1) * w.cfg.Docs / w.cfg.Chunks)}})
+			if err != nil {
+				return nil, err
+			}
+			if high.Key, high.BSON, err = key.Bound(doc); err != nil {
+				return nil, err
+			}
+			if string(high.Key) == string(low.Key) {
+				continue
+			}
+		}
+		chunks = append(chunks, manifest.NewChunk{Min: low, Max: high, Shard: shards[i%len(shards)]})
+		low = high
+	}
+	return chunks, nil
+}

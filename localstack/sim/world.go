@@ -1,0 +1,311 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/granarydb/granary/chunkstore/bucket"
+	"github.com/granarydb/granary/chunkstore/bucket/membucket"
+	"github.com/granarydb/granary/chunkstore/writer/rpc"
+	"github.com/granarydb/granary/compactor/gc"
+	"github.com/granarydb/granary/manifest"
+)
+
+// World is one simulated cluster in one bubble.
+type World struct {
+	cfg     Config
+	ctx     context.Context
+	stop    context.CancelFunc
+	bus     *Bus
+	chaos   *Node // who crashes, pauses and moves
+	rng     *rand.Rand
+	store   *Store
+	inner   bucket.Bucket
+	net     *Net
+	writers []*slot
+	routers []*slot
+	history History
+	checker rootChecker
+	logs    *slog.Logger
+
+	mu      sync.Mutex
+	calm    bool
+	events  map[string]int // what chaos did
+	failure error
+}
+
+// newWorld makes the cluster's first root and starts its processes; call it inside the
+// bubble.
+func newWorld(cfg Config, logs *slog.Logger) (*World, error) {
+	w := &World{cfg: cfg, bus: NewBus(cfg.Seed), rng: rand.New(rand.NewPCG(cfg.Seed, 99)), inner: membucket.New(), events: map[string]int{}, logs: logs}
+	w.bus.keepLog = cfg.KeepLog
+	w.ctx, w.stop = context.WithCancel(context.Background())
+	storeNode := NewNode(w.ctx, w.bus, "store", cfg.Seed, 0, 0)
+	w.chaos = NewNode(w.ctx, w.bus, "chaos", cfg.Seed, 0, 0)
+	w.store = NewStore(w.bus, storeNode, w.inner, cfg.Store)
+	w.net = NewNet(w.bus, cfg.Net)
+	shards := make([]manifest.ShardID, cfg.Shards)
+	for i := range shards {
+		shards[i] = manifest.ShardID(fmt.Sprintf("shard%02d", i+1))
+	}
+	if err := w.create(shards); err != nil {
+		return nil, err
+	}
+	w.store.onRoot = w.rootWritten
+	w.store.onWAL = w.walWritten
+	for i := range cfg.Writers {
+		w.writers = append(w.writers, &slot{name: fmt.Sprintf("w%d", i)})
+	}
+	for i := range cfg.Routers {
+		w.routers = append(w.routers, &slot{name: fmt.Sprintf("r%d", i)})
+	}
+	return w, nil
+}
+
+// log is where one process logs; silent unless the run is looked at.
+func (w *World) log(n *Node) *slog.Logger {
+	if w.logs == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return w.logs.With("node", n.name, "t", fmt.Sprint(w.bus.Elapsed()))
+}
+
+// skew is how much a process's clocks err.
+func (w *World) skew(name string) (offset time.Duration, drift float64) {
+	r := rand.New(rand.NewPCG(w.cfg.Seed, hashString("skew "+name)))
+	if w.cfg.SkewMax > 0 {
+		offset = time.Duration(r.Int64N(int64(2*w.cfg.SkewMax))) - w.cfg.SkewMax
+	}
+	return offset, (2*r.Float64() - 1) * w.cfg.DriftMax
+}
+
+// fail notes the first thing that went wrong and ends the busy time.
+func (w *World) fail(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.failure == nil {
+		w.failure = fmt.Errorf(format, args...)
+	}
+	w.calm = true
+}
+
+func (w *World) failed() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.failure
+}
+
+func (w *World) quiet() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.calm }
+
+func (w *World) did(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events[what]++
+}
+
+// rootWritten checks every new root before anyone sees it; it runs inside a step.
+func (w *World) rootWritten(body []byte) {
+	if err := w.checker.next(w.inner, body); err != nil {
+		w.fail("root: %w", err)
+	}
+}
+
+// walWritten may pause a writer right after one of its log objects landed.
+func (w *World) walWritten(n *Node) {
+	if w.cfg.Chaos.Aimed == 0 || w.quiet() || w.bus.IntN(1000) >= w.cfg.Chaos.Aimed {
+		return
+	}
+	w.did("aimed pause")
+	w.pause(n, time.Duration(w.bus.rng.Int64N(int64(w.cfg.Chaos.PauseMax))))
+}
+
+// pause stops a process for a while, as SIGSTOP and SIGCONT do.
+func (w *World) pause(n *Node, d time.Duration) {
+	n.pause(true)
+	go func() {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			n.pause(false)
+		case <-w.ctx.Done():
+		}
+	}()
+}
+
+// every does something at random times, in the mean every d, until the busy time is over.
+func (w *World) every(all *sync.WaitGroup, what string, d time.Duration, do func()) {
+	if d == 0 {
+		return
+	}
+	// Its own node: the order of chaos is drawn like everything else.
+	node := NewNode(w.ctx, w.bus, "chaos "+what, w.cfg.Seed, 0, 0)
+	h := node.Host()
+	all.Add(1)
+	go func() {
+		defer all.Done()
+		for {
+			wait := time.Duration(h.Uint64() % uint64(2*d))
+			if h.Sleep(node.Context(), wait) != nil || w.quiet() {
+				return
+			}
+			if w.bus.Step(node, what, do) != nil {
+				return
+			}
+			w.did(what)
+		}
+	}()
+}
+
+// startChaos begins everything that may happen to the cluster. Each event is one step.
+func (w *World) startChaos(all *sync.WaitGroup) {
+	c := w.cfg.Chaos
+	w.every(all, "crash", c.Crash, func() { w.restart(w.anyWriter(), true) })
+	w.every(all, "term", c.Term, w.terminate)
+	w.every(all, "router crash", c.RouterCrash, func() {
+		s := w.routers[w.rng.IntN(len(w.routers))]
+		s.current().crash()
+		w.startRouter(s)
+	})
+	w.every(all, "pause", c.Pause, w.pauseSomeone)
+	w.every(all, "takeover", c.Takeover, func() { w.anyWriter().current().hold(w.anyShard()) })
+	w.every(all, "move", c.Move, w.moveSomething)
+	w.every(all, "flush", c.Flush, w.flushSomething)
+	w.every(all, "collect", c.Collect, w.collect)
+	// Somebody must hold every shard in the end: an orphaned one is taken by anyone.
+	w.every(all, "adopt", 2*time.Second, w.adopt)
+}
+
+func (w *World) anyWriter() *slot { return w.writers[w.rng.IntN(len(w.writers))] }
+
+func (w *World) anyShard() manifest.ShardID {
+	return manifest.ShardID(fmt.Sprintf("shard%02d", 1+w.rng.IntN(w.cfg.Shards)))
+}
+
+// restart replaces a slot's process; hard kills the old one first.
+func (w *World) restart(s *slot, hard bool) {
+	old := s.current()
+	if hard {
+		old.crash()
+	}
+	w.startWriter(s)
+}
+
+// terminate is SIGTERM: the old process frees its shards while the new one starts.
+func (w *World) terminate() {
+	s := w.anyWriter()
+	old := s.current()
+	w.restart(s, false)
+	old.run(func(ctx context.Context) {
+		ctx, cancel := old.node.Host().WithTimeout(ctx, 25*time.Second)
+		defer cancel()
+		_ = old.writer.Close(ctx)
+		old.node.crash()
+	})
+}
+
+func (w *World) pauseSomeone() {
+	all := append(append([]*slot{}, w.writers...), w.routers...)
+	n := all[w.rng.IntN(len(all))].current().node
+	w.pause(n, time.Duration(w.rng.Int64N(int64(w.cfg.Chaos.PauseMax))))
+}
+
+// adopt lets a live writer take a shard whose holder is gone. A holder that lives takes back
+// what it lost, and free shards are taken, by the writers themselves.
+func (w *World) adopt() {
+	for _, s := range w.checker.state.Shards() {
+		if s.Status != manifest.ShardFree && w.alive(s.Holder) == nil {
+			w.anyWriter().current().hold(s.ID)
+		}
+	}
+}
+
+// alive is the living process of a holder's name, or nil.
+func (w *World) alive(holder string) *process {
+	for _, s := range w.writers {
+		if p := s.current(); p.node.name == holder && !p.node.crashed() {
+			return p
+		}
+	}
+	return nil
+}
+
+// moveSomething asks an owner to hand a chunk to another shard.
+func (w *World) moveSomething() {
+	state := w.checker.state
+	coll := state.CollectionByName("sim", collection)
+	if coll == nil || w.cfg.Shards < 2 {
+		return
+	}
+	var chunks []*manifest.Chunk
+	for c := range state.Chunks(coll.ID) {
+		chunks = append(chunks, c)
+	}
+	c, to := chunks[w.rng.IntN(len(chunks))], w.anyShard()
+	if to == c.Shard {
+		return
+	}
+	w.toOwner(c.Shard, func(ctx context.Context, o rpc.Owner) {
+		_, _ = o.Move(ctx, &rpc.MoveRequest{Header: rpc.Header{Shard: c.Shard, Collection: coll.ID, RootVersion: state.Version(), Deadline: 10 * time.Second}, Chunk: c.At(), To: to})
+	})
+}
+
+func (w *World) flushSomething() {
+	id := w.anyShard()
+	w.toOwner(id, func(ctx context.Context, o rpc.Owner) {
+		_, _ = o.Flush(ctx, &rpc.FlushRequest{Header: rpc.Header{Shard: id, Deadline: 10 * time.Second}})
+	})
+}
+
+// toOwner calls the holder of a shard from a process of its own.
+func (w *World) toOwner(id manifest.ShardID, do func(context.Context, rpc.Owner)) {
+	holder := w.checker.state.Shard(id).Holder
+	o, err := w.net.From(w.chaos).Dial(id, holder, "")
+	if err != nil {
+		return
+	}
+	go do(w.chaos.Context(), o)
+}
+
+// collect runs one sweep of the collector, in a process of its own.
+func (w *World) collect() {
+	w.did("collector")
+	node := NewNode(w.ctx, w.bus, fmt.Sprintf("gc.%d", w.events["collector"]), w.cfg.Seed, 0, 0)
+	store := w.store.For(node)
+	s := &gc.Sweeper{
+		Root: manifest.NewRoot(bucket.NewCell(store), node.Host(), nil), Bucket: store,
+		Open: func(manifest.LocationID) (bucket.Bucket, error) { return store, nil },
+		Host: node.Host(), Courtesy: time.Second,
+	}
+	go func() { _, _ = s.Sweep(node.Context(), false) }()
+}
+
+// calmDown ends faults, wakes everyone, and waits until every shard is served again.
+func (w *World) calmDown() {
+	w.mu.Lock()
+	w.calm = true
+	w.mu.Unlock()
+	_ = w.bus.Step(w.chaos, "calm", func() {
+		w.store.fault.Off, w.net.faults.Off = true, true
+		w.store.fault.LatencyMax, w.net.faults.LatencyMax = w.store.fault.LatencyMin, w.net.faults.LatencyMin
+	})
+	for _, s := range append(append([]*slot{}, w.writers...), w.routers...) {
+		s.current().node.pause(false)
+	}
+}
+
+// logged decodes every log object that was ever written, for the ids of the writes in it.
+func (w *World) logged() (map[string]bool, error) {
+	ids := map[string]bool{}
+	for key, body := range w.store.WAL() {
+		if err := opIDs(body, ids); err != nil && !strings.Contains(key, "probe") {
+			return nil, fmt.Errorf("%s: %w", key, err)
+		}
+	}
+	return ids, nil
+}
