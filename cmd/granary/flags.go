@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/granarydb/granary/chunkstore/bucket"
+	"github.com/granarydb/granary/chunkstore/bucket/layer"
+	"github.com/granarydb/granary/chunkstore/bucket/open"
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/errkind"
+	"github.com/granarydb/granary/manifest/host"
+	"github.com/urfave/cli/v3"
+)
+
+// env names the environment variable of a flag.
+func env(name string) cli.ValueSourceChain {
+	return cli.EnvVars("GRANARY_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
+}
+
+func storeFlag() cli.Flag {
+	return &cli.StringFlag{
+		Name: "store", Value: "dir:./granary-data", Sources: env("store"),
+		Usage: "where the data is: dir:PATH, or mem: (gone with the process)",
+	}
+}
+
+func outputFlag() cli.Flag {
+	return &cli.StringFlag{
+		Name: "output", Aliases: []string{"o"}, Value: "table", Sources: env("output"),
+		Usage: "table or json",
+		Validator: func(s string) error {
+			if s != "table" && s != "json" {
+				return fmt.Errorf("--output %q: table or json", s)
+			}
+			return nil
+		},
+	}
+}
+
+// openStore opens the store of a command. Reads are retried; below is put between the store
+// and the retries.
+func openStore(ctx context.Context, cmd *cli.Command, h host.Host, below ...func(bucket.Bucket) bucket.Bucket) (bucket.Bucket, error) {
+	b, err := open.URL(ctx, cmd.String("store"), h)
+	if errors.Is(err, errkind.Invalid) {
+		return nil, coded{fmt.Errorf("--store: %w", err), codeUsage}
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range below {
+		b = f(b)
+	}
+	return layer.Retry(b, h, nil), nil
+}
+
+// openCluster opens a store that must hold a cluster. It makes no directory where there is
+// none.
+func openCluster(ctx context.Context, cmd *cli.Command, h host.Host) (bucket.Bucket, *manifest.Root, error) {
+	url := cmd.String("store")
+	if url == "mem:" {
+		return nil, nil, usage("--store mem: is empty in every new process: name a directory, such as dir:./granary-data")
+	}
+	none := fmt.Errorf("%s holds no cluster: make one with: granary init --store %s", url, url)
+	if path, ok := strings.CutPrefix(url, "dir:"); ok && path != "" {
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			return nil, nil, none
+		}
+	}
+	b, err := openStore(ctx, cmd, h)
+	if err != nil {
+		return nil, nil, err
+	}
+	root := manifest.NewRoot(bucket.NewCell(b), h, nil)
+	if _, _, err := root.Load(ctx); err != nil {
+		_ = b.Close()
+		if errors.Is(err, errkind.NotFound) {
+			return nil, nil, none
+		}
+		return nil, nil, err
+	}
+	return b, root, nil
+}
+
+// oneLocation resolves locations while the cluster's own bucket is the only one.
+func oneLocation(b bucket.Bucket) func(manifest.LocationID) (bucket.Bucket, error) {
+	return func(id manifest.LocationID) (bucket.Bucket, error) {
+		if id != 0 {
+			return nil, fmt.Errorf("location %d: %w: this version knows the cluster's own bucket only", id, errkind.Invalid)
+		}
+		return b, nil
+	}
+}
+
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+func newLogger(cmd *cli.Command) *slog.Logger {
+	level := slog.LevelInfo
+	if cmd.Bool("verbose") {
+		level = slog.LevelDebug
+	}
+	o := &slog.HandlerOptions{Level: level}
+	if cmd.String("log") == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, o))
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, o))
+}
