@@ -18,6 +18,13 @@ const (
 	FailedToParse              Code = 9
 	Unauthorized               Code = 13
 	TypeMismatch               Code = 14
+	ProtocolError              Code = 17
+	AlreadyInitialized         Code = 23
+	CannotBackfillArray        Code = 34
+	NotSingleValueField        Code = 54
+	InvalidPipelineOperator    Code = 168
+	ConversionFailure          Code = 241
+	UnsupportedOpQueryCommand  Code = 352
 	Overflow                   Code = 15
 	InvalidLength              Code = 16
 	IllegalOperation           Code = 20
@@ -70,6 +77,9 @@ const (
 )
 
 var names = map[Code]string{
+	ProtocolError: "ProtocolError", AlreadyInitialized: "AlreadyInitialized", CannotBackfillArray: "CannotBackfillArray",
+	NotSingleValueField: "NotSingleValueField", InvalidPipelineOperator: "InvalidPipelineOperator",
+	ConversionFailure: "ConversionFailure", UnsupportedOpQueryCommand: "UnsupportedOpQueryCommand",
 	InternalError: "InternalError", BadValue: "BadValue", NoSuchKey: "NoSuchKey",
 	HostUnreachable: "HostUnreachable", HostNotFound: "HostNotFound", UnknownError: "UnknownError",
 	FailedToParse: "FailedToParse", Unauthorized: "Unauthorized", TypeMismatch: "TypeMismatch",
