@@ -103,8 +103,9 @@ func (x ReshapeCollection) apply(b *builder) error {
 	return b.create(verb, n, x.Chunks)
 }
 
-// checkOwner makes sure that no row of a chunk without references waits in memory or WAL: its shard
-// is free, or its owner holds the chunk (takes no writes) at the epoch that is named.
+// checkOwner makes sure that no row of a chunk without references waits in memory or WAL:
+// its shard is free, or its owner holds the chunk (takes no writes) at the epoch that is
+// named.
 func (x ReshapeCollection) checkOwner(b *builder, c *Chunk) error {
 	h := b.s.Shard(c.Shard)
 	if h.Status == ShardFree {

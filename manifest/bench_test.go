@@ -22,8 +22,10 @@ func BenchmarkCommitAtManyChunks(b *testing.B) {
 			for b.Loop() {
 				key := h.ID16()
 				c := r.State().ChunkOf(1, append([]byte{0x10}, key[:]...))
-				f := manifest.Flush{Shard: "a", Epoch: 1, Snapshot: manifest.Position{Epoch: 1, Next: uint64(20 + i)}, Complete: true,
-					Chunks: []manifest.FlushedChunk{{At: c.At(), Added: rows(h.ID16, c, by, 1)}}}
+				f := manifest.Flush{
+					Shard: "a", Epoch: 1, Snapshot: manifest.Position{Epoch: 1, Next: uint64(20 + i)}, Complete: true,
+					Chunks: []manifest.FlushedChunk{{At: c.At(), Added: rows(h.ID16, c, by, 1)}},
+				}
 				if _, err := r.Commit(b.Context(), edit(fmt.Sprint("flush", i), f)); err != nil {
 					b.Fatal(err)
 				}

@@ -146,8 +146,10 @@ func (w *writer) dropped(d DroppedSegment) {
 }
 
 func (r *reader) dropped() DroppedSegment {
-	return DroppedSegment{Segment: SegmentID{Creator: r.creator(), Random: r.id16()},
-		Location: LocationID(r.upTo(1<<32 - 1)), Version: Version(r.uint()), Millis: r.int()}
+	return DroppedSegment{
+		Segment:  SegmentID{Creator: r.creator(), Random: r.id16()},
+		Location: LocationID(r.upTo(1<<32 - 1)), Version: Version(r.uint()), Millis: r.int(),
+	}
 }
 
 func (w *writer) token(t Token) {
@@ -160,8 +162,10 @@ func (w *writer) token(t Token) {
 }
 
 func (r *reader) token() Token {
-	return Token{App: r.text(), Batch: r.text(), Committed: r.flags(1) != 0, Version: Version(r.uint()),
-		Result: r.bytes(), ExpiresAt: r.int()}
+	return Token{
+		App: r.text(), Batch: r.text(), Committed: r.flags(1) != 0, Version: Version(r.uint()),
+		Result: r.bytes(), ExpiresAt: r.int(),
+	}
 }
 
 func (w *writer) pin(p Pin) {
@@ -216,8 +220,10 @@ func (r *reader) table() imageTable {
 			p.inline = r.bytes()
 			return p
 		}
-		p.ref = PageRef{Collection: t.collection, Base: Version(r.uint()) + p.id.version - 1, Nonce: r.u64(),
-			Location: LocationID(r.upTo(1<<32 - 1)), Chunks: int(r.upTo(pageChunksMax)), FirstKey: r.bytes(), id: p.id}
+		p.ref = PageRef{
+			Collection: t.collection, Base: Version(r.uint()) + p.id.version - 1, Nonce: r.u64(),
+			Location: LocationID(r.upTo(1<<32 - 1)), Chunks: int(r.upTo(pageChunksMax)), FirstKey: r.bytes(), id: p.id,
+		}
 		return p
 	})
 	return t

@@ -44,8 +44,10 @@ func (s *State) Pages() []PageRef {
 
 func (p *page) ref(c CollectionID) PageRef {
 	o := p.stored
-	return PageRef{Collection: c, Location: o.location, Base: o.base, Nonce: o.nonce,
-		Chunks: len(p.chunks), FirstKey: p.min(), id: p.id}
+	return PageRef{
+		Collection: c, Location: o.location, Base: o.base, Nonce: o.nonce,
+		Chunks: len(p.chunks), FirstKey: p.min(), id: p.id,
+	}
 }
 
 // pageExtra are the fields of a page object between header and body: cluster id 16,
@@ -95,6 +97,7 @@ const (
 	chunkHasFloor = 1 << iota
 	chunkEstimated
 )
+
 const (
 	refClipFromMin = 1 << iota // the clip begins where the chunk does
 	refClipToMax               // the clip ends where the chunk does

@@ -61,8 +61,10 @@ func Create(ctx context.Context, cell Cell, h host.Host, o InitOptions) (*State,
 
 // first is the state of version 1, and the op that made it.
 func (r *Root) first(o InitOptions) (*State, OpID, error) {
-	zero := &State{cluster: o.ClusterID, nextCollection: 1, nextChunk: 1,
-		format: Format{MinReader: FormatVersion, MinWriter: FormatVersion}}
+	zero := &State{
+		cluster: o.ClusterID, nextCollection: 1, nextChunk: 1,
+		format: Format{MinReader: FormatVersion, MinWriter: FormatVersion},
+	}
 	if zero.cluster == (ClusterID{}) {
 		zero.cluster = r.host.ID16()
 	}

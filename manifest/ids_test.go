@@ -21,10 +21,12 @@ func TestKeysComeBack(t *testing.T) {
 			t.Errorf("%s came back as %v, %v", id.Key(), back, err)
 		}
 	}
-	for _, key := range []string{"", "seg", "seg/ab/s.a.1", "wal/ab/s.a.1/ab000000000000000000000000000000",
+	for _, key := range []string{
+		"", "seg", "seg/ab/s.a.1", "wal/ab/s.a.1/ab000000000000000000000000000000",
 		"seg/ac/s.a.1/ab000000000000000000000000000000", "seg/ab/s.a/ab000000000000000000000000000000",
 		"seg/ab/j.12/ab000000000000000000000000000000", "seg/zz/s.a.1/zz000000000000000000000000000000",
-		"seg/ab/s.a.x/ab000000000000000000000000000000", "seg/ab/x.a.1/ab000000000000000000000000000000"} {
+		"seg/ab/s.a.x/ab000000000000000000000000000000", "seg/ab/x.a.1/ab000000000000000000000000000000",
+	} {
 		if id, err := manifest.ParseSegmentKey(key); !errors.Is(err, errkind.Invalid) {
 			t.Errorf("%q reads as %v, %v", key, id, err)
 		}

@@ -26,8 +26,10 @@ func manyChunks(n int) manifest.CreateCollection {
 		key := []byte{0x10, byte(x >> 56), byte(x >> 48), byte(x >> 40), byte(x >> 32), byte(x >> 24), byte(x >> 16), byte(x >> 8), byte(x)}
 		return manifest.Bound{Key: key, BSON: bson.Raw(bsoncore.NewDocumentBuilder().AppendInt64("k", int64(x)).Build())}
 	}
-	c := manifest.CreateCollection{Collection: manifest.Collection{UUID: [16]byte{1}, Database: "db", Name: "big", Sharded: true,
-		Key: shardkey.Pattern{Fields: []shardkey.Field{{Path: "k", Hashed: true}}}}}
+	c := manifest.CreateCollection{Collection: manifest.Collection{
+		UUID: [16]byte{1}, Database: "db", Name: "big", Sharded: true,
+		Key: shardkey.Pattern{Fields: []shardkey.Field{{Path: "k", Hashed: true}}},
+	}}
 	for i := range n {
 		c.Chunks = append(c.Chunks, manifest.NewChunk{Min: bound(i), Max: bound(i + 1), Shard: "a"})
 	}
@@ -52,8 +54,10 @@ func rows(random func() [16]byte, c *manifest.Chunk, by manifest.Creator, refs i
 		id := random()
 		low := append(append([]byte{}, c.Range.Min...), 1)
 		high := append(append([]byte{}, low...), id[:12]...)
-		a.Refs = append(a.Refs, manifest.SegmentRef{Segment: manifest.SegmentID{Creator: by, Random: random()}, Clip: c.Range, MinKey: low, MaxKey: high,
-			MinSeq: c.MaxSeq + 1, MaxSeq: c.MaxSeq + 50, Rows: 50, Bytes: 50 << 10, Size: 1 << 20, TailOffset: 1<<20 - 4000, TailLength: 4000})
+		a.Refs = append(a.Refs, manifest.SegmentRef{
+			Segment: manifest.SegmentID{Creator: by, Random: random()}, Clip: c.Range, MinKey: low, MaxKey: high,
+			MinSeq: c.MaxSeq + 1, MaxSeq: c.MaxSeq + 50, Rows: 50, Bytes: 50 << 10, Size: 1 << 20, TailOffset: 1<<20 - 4000, TailLength: 4000,
+		})
 		a.RowsDelta += 50
 		a.BytesDelta += 50 << 10
 	}
@@ -286,8 +290,10 @@ func TestBytesOfACommitAtManyChunks(t *testing.T) {
 		s := r.State()
 		key := h.ID16()
 		c := s.ChunkOf(1, append([]byte{0x10}, key[:]...))
-		f := manifest.Flush{Shard: "a", Epoch: 1, Snapshot: manifest.Position{Epoch: 1, Next: uint64(20 + i)}, Complete: true,
-			Chunks: []manifest.FlushedChunk{{At: c.At(), Added: rows(h.ID16, c, by, 1)}}}
+		f := manifest.Flush{
+			Shard: "a", Epoch: 1, Snapshot: manifest.Position{Epoch: 1, Next: uint64(20 + i)}, Complete: true,
+			Chunks: []manifest.FlushedChunk{{At: c.At(), Added: rows(h.ID16, c, by, 1)}},
+		}
 		before := r.Stats()
 		if _, err := r.Commit(t.Context(), edit(fmt.Sprint("flush", i), f)); err != nil {
 			t.Fatal(err)

@@ -67,6 +67,8 @@ const (
 	pageBudgetDefault = 64 << 10
 	// groupMax bounds the Edits that go out in one PUT.
 	groupMax = 256
+	// racesMax bounds how often a round is overtaken by commits of others.
+	racesMax = 1000
 	// staleMax bounds how often a root older than the one already seen is read again.
 	staleMax = 20
 	pauseMin = 20 * time.Millisecond

@@ -254,8 +254,10 @@ func TestAtLeast(t *testing.T) {
 // TestCreateMakesOneRoot: of two creators one wins; an unclear outcome is found out.
 func TestCreateMakesOneRoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		options := manifest.InitOptions{Shards: []manifest.ShardID{"a"}, ClusterID: manifest.ClusterID{7},
-			Records: []manifest.Record{{Kind: manifest.RecordSetting, ID: "lease", Body: manifesttest.Bound("5s", false).BSON}}}
+		options := manifest.InitOptions{
+			Shards: []manifest.ShardID{"a"}, ClusterID: manifest.ClusterID{7},
+			Records: []manifest.Record{{Kind: manifest.RecordSetting, ID: "lease", Body: manifesttest.Bound("5s", false).BSON}},
+		}
 		for kind := manifesttest.NoFault; kind <= manifesttest.Throttle; kind++ {
 			for n := range 2 {
 				cell := &manifesttest.MemCell{Fault: func(q manifesttest.Request) manifesttest.Fault {

@@ -19,8 +19,7 @@ import (
 func (r *Root) serve(x *round) {
 	p := &patience{r: r, left: r.o.Attempts, wait: pauseMin}
 	base, fresh := r.seen.Load(), false
-	races := 0
-	for {
+	for races := 0; ; {
 		pending := r.pending(x)
 		if len(pending) == 0 {
 			return
@@ -58,14 +57,25 @@ func (r *Root) serve(x *round) {
 		if len(r.pending(x)) == 0 {
 			return
 		}
-		r.stats.lostRaces.Add(1)
-		if races > 0 { // the first time at once, then with more and more room for others
-			if err := r.host.Sleep(x.ctx, r.host.Jitter(pauseMin<<min(races, 6))); err != nil {
-				return // everybody has left
-			}
+		if err := r.giveWay(x.ctx, races); err != nil {
+			r.giveUp(x, err)
+			return
 		}
 		races++
 	}
+}
+
+// giveWay waits after a lost race: the first time not at all, then with more and more room
+// for others. Errors: Throttled after racesMax, the context's cause.
+func (r *Root) giveWay(ctx context.Context, races int) error {
+	r.stats.lostRaces.Add(1)
+	switch {
+	case races == racesMax:
+		return fmt.Errorf("%w: other commits came first %d times", errkind.Throttled, races)
+	case races == 0:
+		return nil
+	}
+	return r.host.Sleep(ctx, r.host.Jitter(pauseMin<<min(races, 6)))
 }
 
 // pending are the requests of a round that still want an answer, as they arrived.

@@ -97,8 +97,11 @@ func TestLongKeysAreShortenedOutwards(t *testing.T) {
 	flush := func(s *manifest.State, next uint64, min, max string) *manifest.SegmentRef {
 		c := s.ChunkOf(1, []byte("a"))
 		f := manifest.Flush{Shard: "a", Epoch: 1, Snapshot: manifest.Position{Epoch: 1, Next: next}, Chunks: []manifest.FlushedChunk{{At: c.At(), Added: manifest.Added{
-			Refs: []manifest.SegmentRef{{Segment: manifest.SegmentID{Creator: manifest.Creator{Kind: manifest.CreatorShard, Shard: "a", Epoch: 1}},
-				MinKey: []byte(min), MaxKey: []byte(max), MinSeq: 1, MaxSeq: 2, Rows: 2, Clip: c.Range}}}}}}
+			Refs: []manifest.SegmentRef{{
+				Segment: manifest.SegmentID{Creator: manifest.Creator{Kind: manifest.CreatorShard, Shard: "a", Epoch: 1}},
+				MinKey:  []byte(min), MaxKey: []byte(max), MinSeq: 1, MaxSeq: 2, Rows: 2, Clip: c.Range,
+			}},
+		}}}}
 		n, err := manifest.Apply(s, edit("flush", f), [16]byte{1})
 		if err != nil {
 			t.Fatal(err)
@@ -157,7 +160,8 @@ func TestListsAreBounded(t *testing.T) {
 	s := manifesttest.New(t, "a")
 	for i := range manifest.RecentOps + 10 {
 		e := manifest.Edit{Op: manifest.OpID{byte(i), byte(i >> 8), 1}, Changes: []manifest.Change{
-			manifest.AddShards{IDs: []manifest.ShardID{"x"}}, manifest.RemoveShard{ID: "x"}}}
+			manifest.AddShards{IDs: []manifest.ShardID{"x"}}, manifest.RemoveShard{ID: "x"},
+		}}
 		next, err := manifest.Apply(s, e, [16]byte{byte(i), byte(i >> 8), 2})
 		if err != nil {
 			t.Fatal(err)
@@ -178,8 +182,10 @@ func TestListsAreBounded(t *testing.T) {
 	c := s.ChunkOf(1, nil)
 	var a manifest.Added
 	for i := range manifest.DroppedEntries + 100 {
-		a.Refs = append(a.Refs, manifest.SegmentRef{Segment: manifest.SegmentID{Creator: manifest.Creator{Kind: manifest.CreatorShard, Shard: "a", Epoch: 1},
-			Random: [16]byte{byte(i), byte(i >> 8)}}, MinKey: []byte("a"), MaxKey: []byte("b"), MinSeq: 1, MaxSeq: 1, Rows: 1})
+		a.Refs = append(a.Refs, manifest.SegmentRef{Segment: manifest.SegmentID{
+			Creator: manifest.Creator{Kind: manifest.CreatorShard, Shard: "a", Epoch: 1},
+			Random:  [16]byte{byte(i), byte(i >> 8)},
+		}, MinKey: []byte("a"), MaxKey: []byte("b"), MinSeq: 1, MaxSeq: 1, Rows: 1})
 	}
 	next, err := manifest.Apply(s, edit("fill", manifest.Flush{Shard: "a", Epoch: 1, Snapshot: manifest.Position{Epoch: 1, Next: 1}, Chunks: []manifest.FlushedChunk{{At: c.At(), Added: a}}}), [16]byte{1})
 	if err != nil {

@@ -112,8 +112,10 @@ func parseAlter(l *args) manifest.Change {
 		name, keys, _ := strings.Cut(z, ":")
 		low, high := pair(keys)
 		now.Zones = append([]manifest.ZoneRange(nil), now.Zones...)
-		now.Zones = append(now.Zones, manifest.ZoneRange{Zone: name, Range: shardkey.Range{Min: low, Max: high},
-			MinBSON: Bound(string(low), false).BSON, MaxBSON: Bound(string(high), true).BSON})
+		now.Zones = append(now.Zones, manifest.ZoneRange{
+			Zone: name, Range: shardkey.Range{Min: low, Max: high},
+			MinBSON: Bound(string(low), false).BSON, MaxBSON: Bound(string(high), true).BSON,
+		})
 	}
 	if l.has("stale") {
 		was.NoBalance = !was.NoBalance
@@ -122,8 +124,10 @@ func parseAlter(l *args) manifest.Change {
 }
 
 func parseClaim(l *args) manifest.Change {
-	return manifest.Claim{Shard: l.shard(0), Epoch: l.epoch(), Holder: l.named["holder"], Address: l.named["address"],
-		LeaseMillis: uint32(l.int("lease"))}
+	return manifest.Claim{
+		Shard: l.shard(0), Epoch: l.epoch(), Holder: l.named["holder"], Address: l.named["address"],
+		LeaseMillis: uint32(l.int("lease")),
+	}
 }
 
 // flushed reads the chunks of a flush or free.
@@ -192,8 +196,10 @@ func parseBatch(l *args) manifest.Change {
 		}
 		shard := manifest.ShardID(sub.named["shard"])
 		by := manifest.Creator{Kind: manifest.CreatorShard, Shard: shard, Epoch: sub.epoch()}
-		c.Chunks = append(c.Chunks, manifest.BatchChunk{At: at, Shard: shard, Epoch: sub.epoch(),
-			Seq: manifest.Seq(sub.int("seq")), Added: l.added(braces, by)})
+		c.Chunks = append(c.Chunks, manifest.BatchChunk{
+			At: at, Shard: shard, Epoch: sub.epoch(),
+			Seq: manifest.Seq(sub.int("seq")), Added: l.added(braces, by),
+		})
 	}
 	return c
 }

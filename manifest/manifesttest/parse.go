@@ -276,8 +276,10 @@ func (l *args) newChunks() []manifest.NewChunk {
 // collection makes the collection that a namespace names, with the key {k: 1}.
 func (l *args) collection(ns string) manifest.Collection {
 	db, name, _ := strings.Cut(ns, ".")
-	c := manifest.Collection{Database: db, Name: name, Sharded: !l.has("unsharded"),
-		Key: shardkey.Pattern{Fields: []shardkey.Field{{Path: "k"}}}}
+	c := manifest.Collection{
+		Database: db, Name: name, Sharded: !l.has("unsharded"),
+		Key: shardkey.Pattern{Fields: []shardkey.Field{{Path: "k"}}},
+	}
 	copy(c.UUID[:], ns)
 	if l.named["uuid"] != "" {
 		c.UUID = l.id16(l.named["uuid"])

@@ -231,8 +231,10 @@ func (g *generator) batch() manifest.Change {
 			continue
 		}
 		h := g.s.Shard(c.Shard)
-		x.Chunks = append(x.Chunks, manifest.BatchChunk{At: c.At(), Shard: h.ID, Epoch: h.Epoch, Seq: c.MaxSeq + 1,
-			Added: g.added(c, manifest.Creator{Kind: manifest.CreatorJob, Job: j.ID})})
+		x.Chunks = append(x.Chunks, manifest.BatchChunk{
+			At: c.At(), Shard: h.ID, Epoch: h.Epoch, Seq: c.MaxSeq + 1,
+			Added: g.added(c, manifest.Creator{Kind: manifest.CreatorJob, Job: j.ID}),
+		})
 	}
 	return x
 }
@@ -243,8 +245,10 @@ func (g *generator) direct() manifest.Change {
 		return nil
 	}
 	h := g.s.Shard(c.Shard)
-	return manifest.DirectCommit{Shard: h.ID, Epoch: h.Epoch, Chunk: g.at(c), MaxSeq: c.MaxSeq,
-		Added: g.added(c, manifest.Creator{Kind: manifest.CreatorDirect, Shard: h.ID, Epoch: h.Epoch})}
+	return manifest.DirectCommit{
+		Shard: h.ID, Epoch: h.Epoch, Chunk: g.at(c), MaxSeq: c.MaxSeq,
+		Added: g.added(c, manifest.Creator{Kind: manifest.CreatorDirect, Shard: h.ID, Epoch: h.Epoch}),
+	}
 }
 
 func (g *generator) create() manifest.Change {
