@@ -153,11 +153,15 @@ func (x AlterCollection) apply(b *builder) error {
 	n := *c
 	n.Options, n.Indexes, n.Zones = x.Now.Options, x.Now.Indexes, x.Now.Zones
 	n.NoBalance, n.SplitWithinKey = x.Now.NoBalance, x.Now.SplitWithinKey
+	n.Sharded, n.Unique = x.Now.Sharded, x.Now.Unique
 	list := slices.Clone(b.s.collections)
 	list[slices.Index(list, c)] = &n
 	b.setCollections(list)
-	if field := alterable(c, &n); field == "zones" {
+	switch alterable(c, &n) {
+	case "zones":
 		b.log("setZones", c.Namespace(), detail().AppendInt32("ranges", int32(len(n.Zones))))
+	case "sharded":
+		b.log("shardCollection.end", c.Namespace(), detail().AppendDocument("key", doc(c.Key.BSON())).AppendInt32("numChunks", int32(b.s.NumChunks(c.ID))))
 	}
 	return nil
 }
@@ -176,6 +180,10 @@ func alterable(a, b *Collection) string {
 		return "noBalance"
 	case a.SplitWithinKey != b.SplitWithinKey:
 		return "splitWithinKey"
+	case a.Sharded != b.Sharded:
+		return "sharded"
+	case a.Unique != b.Unique:
+		return "unique"
 	}
 	return ""
 }

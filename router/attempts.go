@@ -24,13 +24,19 @@ type attempts struct {
 	// fresh: a root was read by a GET that was sent after the operation began, so that the
 	// newest known one is no older than the operation.
 	fresh bool
-	// lost counts answers that a shard's holder failed to give, in a row.
-	lost map[manifest.ShardID]int
+	// silent are the holders that failed to answer, as long as they did.
+	silent map[manifest.ShardID]silence
+}
+
+// silence is how often in a row, and since when, a shard's holder gave no answer.
+type silence struct {
+	n     int
+	since time.Duration // Mono
 }
 
 // begin starts the clock of an operation; limit 0 means the router's own patience.
 func (r *Router) begin(ctx context.Context, limit time.Duration) (context.Context, *attempts, context.CancelFunc) {
-	a := &attempts{r: r, limited: limit > 0, lost: make(map[manifest.ShardID]int)}
+	a := &attempts{r: r, limited: limit > 0}
 	if limit <= 0 {
 		limit = r.settings.Patience
 	}

@@ -103,8 +103,8 @@ func TestAnEmptyCollectionGetsAnotherKey(t *testing.T) {
 		coll := c.State().CollectionByName("db", "c")
 		same(t, `{ k: 1 }`, coll.Key.String())
 		same(t, 2, c.State().NumChunks(coll.ID))
-		same(t, raw(t, `{"note": 1}`).String(), router.Options(coll).String())
-		same(t, len(router.Options(coll)), len(coll.Options))
+		same(t, raw(t, `{"note": 1}`).String(), coll.WithoutReshaping().Options.String())
+		same(t, len(coll.WithoutReshaping().Options), len(coll.Options))
 		write(t, c.Router, insertOf(t, `{"_id": 1, "k": "z"}`))
 
 		full := router.Namespace{Database: "db", Collection: "full"}
@@ -138,8 +138,7 @@ func TestAMarkOfAnotherIsTakenOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		was := *c.State().CollectionByName("db", "c")
-		now := was
-		now.Options = raw(t, fmt.Sprintf(`{%q: "dead"}`, router.Reshaping))
+		now := was.WithReshaping([16]byte{0xde, 0xad})
 		c.Commit(manifest.AlterCollection{Was: was, Now: now})
 		if err := c.Router.ShardCollection(ctx, ns, router.NewCollection{Key: pattern(t, `{"k": 1}`)}, 0); err != nil {
 			t.Fatal(err)

@@ -48,9 +48,12 @@ func (w *writing) settleRun(r *run, err error) error {
 	for i, res := range r.results {
 		at := r.at[i]
 		switch {
+		case res.Stale:
+			stale = true
 		case at < 0:
 			w.intended(r.works[-1-at], res)
-		case res.Stale:
+		case r.works[at].refused(res):
+			r.works[at].op.Attempt++
 			stale = true
 		default:
 			w.take(r.works[at], res)
@@ -65,15 +68,22 @@ func (w *writing) settleRun(r *run, err error) error {
 	return nil
 }
 
+// refused reports whether an insert got the answer that another try of its client's left: it
+// failed there, and was refused for good under this attempt. It is told apart by being
+// neither done nor failed.
+func (w *work) refused(res rpc.WriteResult) bool {
+	return w.Kind == insert && res.N == 0 && res.Err == nil
+}
+
 // unkeyed reports whether op may be applied to a row that only its owner knows.
 func (w *work) unkeyed(op rpc.WriteOp) bool {
 	return w.Kind != insert && op.Key == nil && !w.Multi
 }
 
-// intended reads the answer to an intent that went along with its statement: when another
-// attempt of the client's chose a row before, that row is asked.
+// intended reads the answer to an intent that went along with its statement. When another
+// try of the client's was first, its "no match" may mean that the other one refused it.
 func (w *writing) intended(k *work, res rpc.WriteResult) {
-	if g, err := decodeGoal(res.Value); err == nil && !g.direct {
+	if g, err := decodeGoal(res.Value); err == nil && g.direct != k.try {
 		k.follow = true
 	}
 }
@@ -81,13 +91,14 @@ func (w *writing) intended(k *work, res rpc.WriteResult) {
 // take makes an owner's result the statement's.
 func (w *writing) take(k *work, res rpc.WriteResult) {
 	if k.follow && !applied(res) {
-		return // the other attempt's row decides
+		return
 	}
 	if res.MovesTo != nil {
 		res = rpc.WriteResult{Err: w.moves()}
 	}
-	// An owner remembers that nothing matched, but not that a statement failed.
-	if k.uncertain && res.Err != nil && !k.Multi {
+	// An owner remembers that nothing matched, but not that a statement failed. (A client that
+	// sends its update again gets the failure again: refusing it would only hide that.)
+	if k.uncertain && res.Err != nil && !k.Multi && (w.retry == nil || k.Kind == insert) {
 		k.verdict, k.direct = &res, &manifest.ChunkAt{}
 		return
 	}

@@ -69,7 +69,7 @@ func TestAnswersOfDifferentDataVersionsAreNotMixed(t *testing.T) {
 		if err != nil || n != 30 || d.reads != 6 {
 			t.Fatalf("count %d after %d reads, %v", n, d.reads, err)
 		}
-		r, d = reader(2)
+		r, _ = reader(2)
 		cur, err := r.Find(context.Background(), ns, router.Query{Sort: raw(t, `{"_id": 1}`)})
 		if err != nil {
 			t.Fatal(err)

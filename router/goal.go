@@ -16,14 +16,17 @@ import (
 //
 //	{a: attempt, t: Binary(row key)}         an existing row
 //	{a: attempt, t: Binary(row key), u: _id} the upsert inserts it
-//	{a: attempt, d: true}                    sent to a chunk without a key
+//	{a: attempt, d: nonce}                   sent to a chunk without a key, by that try
 //	{a: attempt}                             nothing matched: no effect
 type goal struct {
 	attempt int32
 	key     []byte
 	id      bson.RawValue // of an upsert
-	doc     bson.Raw      // of an upsert; not in the intent: it is made again from id
-	direct  bool
+	// doc is what the upsert inserts; it is not in the intent, but made again from id. nil
+	// with an id: it came out different.
+	doc bson.Raw
+	// direct, when not 0, names the try that sent the statement to a chunk without a key.
+	direct int64
 }
 
 func (g *goal) encode() bson.Raw {
@@ -35,16 +38,20 @@ func (g *goal) encode() bson.Raw {
 	if !g.id.IsZero() {
 		doc = bsoncore.AppendValueElement(doc, "u", bsoncore.Value{Type: bsoncore.Type(g.id.Type), Data: g.id.Value})
 	}
-	if g.direct {
-		doc = bsoncore.AppendBooleanElement(doc, "d", true)
+	if g.direct != 0 {
+		doc = bsoncore.AppendInt64Element(doc, "d", g.direct)
 	}
 	doc, _ = bsoncore.AppendDocumentEnd(doc, start)
 	return doc
 }
 
+// decodeGoal reads the document of an intent, which is one that encode made.
 func decodeGoal(doc bson.Raw) (*goal, error) {
 	g := &goal{}
-	a, _ := document.Lookup(doc, "a")
+	var a bson.RawValue
+	if len(doc) >= 5 {
+		a, _ = document.Lookup(doc, "a")
+	}
 	attempt, ok := a.Int32OK()
 	if !ok {
 		return nil, fmt.Errorf("an intent of %d bytes without its attempt: %w", len(doc), errkind.Corrupt)
@@ -54,7 +61,7 @@ func decodeGoal(doc bson.Raw) (*goal, error) {
 		_, g.key, _ = t.BinaryOK()
 	}
 	if d, ok := document.Lookup(doc, "d"); ok {
-		g.direct, _ = d.BooleanOK()
+		g.direct, _ = d.Int64OK()
 	}
 	g.id, _ = document.Lookup(doc, "u")
 	return g, nil

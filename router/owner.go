@@ -44,14 +44,22 @@ func (a *attempts) answered(ctx context.Context, shard manifest.ShardID, err err
 		a.r.claim(ctx, shard)
 		return
 	case err == nil || nothingDone(err) && !errors.Is(err, rpc.Unreachable):
-		delete(a.lost, shard)
+		delete(a.silent, shard)
 		return
 	}
-	a.lost[shard]++
-	if a.lost[shard] >= UnreachableMax {
-		a.lost[shard] = 0
-		a.r.claim(ctx, shard)
+	now := a.r.host.Mono()
+	s := a.silent[shard]
+	if s.n == 0 {
+		s.since = now
 	}
+	if s.n++; s.n >= UnreachableMax && now-s.since >= UnreachableFor {
+		a.r.claim(ctx, shard)
+		s = silence{}
+	}
+	if a.silent == nil {
+		a.silent = make(map[manifest.ShardID]silence)
+	}
+	a.silent[shard] = s
 }
 
 // claim asks the Claimer for a writer; one question a shard is in the air at a time, others

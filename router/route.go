@@ -79,9 +79,18 @@ func (w *writing) route(k *work) (way, error) {
 		return d, nil
 	case single.Chunk.Range.Contains(homeKey(k.op)):
 		d.intent = true
+		w.nameTry(k)
 		return d, nil
 	}
 	return way{kind: chosen}, nil
+}
+
+// nameTry names this try of a client's, for its intents.
+func (w *writing) nameTry(k *work) int64 {
+	if k.try == 0 {
+		k.try = int64(w.r.host.Uint64()>>1) | 1
+	}
+	return k.try
 }
 
 // pinned reports whether the filter fixes the shard key: then every map sends the statement
@@ -149,7 +158,7 @@ func (r *run) add(k *work, d way) {
 	t := r.targetOf(d.target)
 	if d.intent {
 		home := rpc.WriteOp{Kind: rpc.Intent, Op: k.op, Target: r.targetOf(plan.Target{Chunk: d.target.Chunk}), Key: homeKey(k.op)}
-		home.Doc = (&goal{direct: true, attempt: k.op.Attempt}).encode()
+		home.Doc = (&goal{direct: k.try, attempt: k.op.Attempt}).encode()
 		r.ops = append(r.ops, home)
 		r.at = append(r.at, -1-len(r.works))
 	}

@@ -2,25 +2,16 @@ package router
 
 import (
 	"context"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/granarydb/granary/chunkstore/document"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/manifest/shardkey"
-	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
-
-// Reshaping is the option of a collection that is getting another key: its value is a fresh
-// nonce. An owner that sees it in a root takes no writes of the collection, so that once
-// every owner has flushed under such a root, what the root shows is all there is.
-const Reshaping = "granaryReshaping"
 
 // ShardCollection gives a collection a shard key. One that does not exist is created with
 // its chunks placed. An existing one keeps its documents under the key {_id: 1}; under
@@ -113,8 +104,7 @@ func pointsIn(r shardkey.Range, points []shardkey.Bound) []manifest.Bound {
 // reshape gives an empty collection another key: it is marked, its owners flush what they
 // took before they saw the mark, and when the root still shows no document it is changed.
 func (r *Router) reshape(ctx context.Context, a *attempts, c *manifest.Collection, n NewCollection) error {
-	marked := *c
-	marked.Options = withMark(c.Options, r.host.ID16())
+	marked := c.WithReshaping(r.host.ID16())
 	s, err := r.commit(ctx, manifest.AlterCollection{Was: *c, Now: marked})
 	if err != nil {
 		return err
@@ -122,10 +112,9 @@ func (r *Router) reshape(ctx context.Context, a *attempts, c *manifest.Collectio
 	err = r.reshapeMarked(ctx, a, s, &marked, n)
 	if err != nil {
 		// Whoever marked the collection since keeps their mark.
-		unmarked := marked
-		unmarked.Options = c.Options
+		unmarked := marked.WithoutReshaping()
 		if _, undo := r.commit(ctx, manifest.AlterCollection{Was: marked, Now: unmarked}); undo != nil {
-			r.log.Warn("a collection stays marked as being sharded, run shardCollection again", "ns", c.Namespace(), "cause", undo)
+			r.log.Warn("a collection stays marked as being sharded until one of its owners takes the mark back", "ns", c.Namespace(), "cause", undo)
 		}
 	}
 	return err
@@ -139,9 +128,8 @@ func (r *Router) reshapeMarked(ctx context.Context, a *attempts, s *manifest.Sta
 	if s, err = a.load(ctx); err != nil {
 		return err
 	}
-	reshape := manifest.ReshapeCollection{Collection: *c, Owners: owners}
+	reshape := manifest.ReshapeCollection{Collection: c.WithoutReshaping(), Owners: owners}
 	reshape.Collection.Key, reshape.Collection.Sharded, reshape.Collection.Unique = n.Key, true, n.Unique
-	reshape.Collection.Options = withoutMark(c.Options)
 	for _, x := range n.Indexes {
 		if !slices.ContainsFunc(c.Indexes, func(old manifest.Index) bool { return old.Name == x.Name }) {
 			reshape.Collection.Indexes = append(slices.Clone(reshape.Collection.Indexes), x)
@@ -187,40 +175,3 @@ func (r *Router) flushOwners(ctx context.Context, a *attempts, s *manifest.State
 func (r *Router) commit(ctx context.Context, changes ...manifest.Change) (*manifest.State, error) {
 	return r.root.Commit(ctx, manifest.Edit{Op: r.host.ID16(), Changes: changes, Millis: r.host.Wall().UnixMilli()})
 }
-
-// withMark is options with a mark of its own instead of any other.
-func withMark(options bson.Raw, nonce [16]byte) bson.Raw {
-	start, doc := bsoncore.AppendDocumentStart(nil)
-	if clean := withoutMark(options); len(clean) > 5 {
-		doc = append(doc, clean[4:len(clean)-1]...)
-	}
-	doc = bsoncore.AppendStringElement(doc, Reshaping, hex.EncodeToString(nonce[:]))
-	doc, _ = bsoncore.AppendDocumentEnd(doc, start)
-	return doc
-}
-
-// withoutMark is options as their user gave them.
-func withoutMark(options bson.Raw) bson.Raw {
-	if isEmpty(options) {
-		return options
-	}
-	if _, ok := document.Lookup(options, Reshaping); !ok {
-		return options
-	}
-	start, doc := bsoncore.AppendDocumentStart(nil)
-	for rest := []byte(options[4:]); ; {
-		e, next, ok := bsoncore.ReadElement(rest)
-		if !ok {
-			break
-		}
-		if string(e.KeyBytes()) != Reshaping {
-			doc = append(doc, e...)
-		}
-		rest = next
-	}
-	doc, _ = bsoncore.AppendDocumentEnd(doc, start)
-	return doc
-}
-
-// Options are a collection's options as its user gave them.
-func Options(c *manifest.Collection) bson.Raw { return withoutMark(c.Options) }

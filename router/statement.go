@@ -67,6 +67,10 @@ type work struct {
 	// direct is the chunk to which the statement was sent without a key, when it may have
 	// been applied there; see settle.
 	direct *manifest.ChunkAt
+	// told: k's home says that direct was tried.
+	told bool
+	// try names this try of a client's in an intent of a direct request; 0: not needed yet.
+	try int64
 	// verdict is a failure that came after an answer was lost: it counts once nobody can
 	// apply the lost request any more.
 	verdict *rpc.WriteResult
@@ -75,7 +79,8 @@ type work struct {
 	// left is what a Multi has still to visit, nil before it began; total is of the rest.
 	left  []shardkey.Range
 	total rpc.WriteResult
-	// follow: another attempt of the client's chose a row; it must be asked for.
+	// follow: another try of the client's may have chosen a row, or refused what went to a
+	// chunk without one; it is asked at the statement's home.
 	follow bool
 }
 

@@ -2,17 +2,12 @@ package router
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/granarydb/granary/chunkstore/document"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
-	"github.com/granarydb/granary/manifest"
-	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/manifest/shardkey"
 	"github.com/granarydb/granary/router/plan"
-	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
 // A statement about one document whose filter does not pin the shard key could match in
@@ -68,132 +63,6 @@ func (w *writing) phase(ctx context.Context, k *work) error {
 	return w.writeGoal(ctx, k)
 }
 
-// choose finds the row, and records it when the client may come again.
-func (w *writing) choose(ctx context.Context, k *work) error {
-	g, err := w.find(ctx, k)
-	if err != nil {
-		return err
-	}
-	if g == nil && k.Upsert {
-		if g, err = w.newGoal(k, w.r.ids.value); err != nil {
-			k.fail(err)
-			return nil
-		}
-	}
-	if g == nil {
-		g = &goal{}
-	}
-	g.attempt = k.op.Attempt
-	if w.retry != nil {
-		if g, err = w.intend(ctx, k, g); err != nil {
-			return err
-		}
-	}
-	k.follow = false
-	if g.direct {
-		// An earlier try went to a chunk without a key; nobody knows which is its heir.
-		k.op.Attempt = g.attempt
-		k.direct = &manifest.ChunkAt{}
-		return nil
-	}
-	if !g.id.IsZero() {
-		if g, err = w.again(k, g); err != nil {
-			k.fail(err)
-			return nil
-		}
-	}
-	k.goal, k.op.Attempt = g, g.attempt
-	return nil
-}
-
-// again makes the document of an upsert that another try of the client's made before.
-func (w *writing) again(k *work, recorded *goal) (*goal, error) {
-	g, err := w.newGoal(k, func() bson.RawValue { return recorded.id })
-	if err != nil {
-		return nil, err
-	}
-	g.attempt = recorded.attempt
-	return g, nil
-}
-
-// find looks for a match: the first in k's order, in key order when it has none.
-func (w *writing) find(ctx context.Context, k *work) (*goal, error) {
-	rd := &read{Query: Query{Filter: k.Filter, Projection: onlyID, Limit: 1, First: 1}, ns: w.ns, filter: k.filter, sort: k.sort}
-	if k.sort != nil {
-		rd.Sort = k.Sort
-	}
-	exists, err := rd.prepare(ctx, w.a)
-	if err != nil || !exists || len(rd.plan.Targets) == 0 {
-		return nil, err
-	}
-	q := rd.request(2)
-	q.Mode, q.KeyOrder, q.Sort, q.WithSortKey = rpc.Keys, 0, rd.Sort, k.sort != nil
-	streams, err := w.r.scatter(ctx, w.a, rd, rd.plan.ByShard(), q)
-	if err != nil {
-		return nil, err
-	}
-	defer closeAll(ctx, streams)
-	var best *goal
-	var bestKey []byte
-	for _, st := range streams {
-		row, err := st.next(ctx, 1)
-		if err != nil {
-			return nil, fmt.Errorf("find a match for a write: %w: %w", err, errkind.StaleVersion)
-		}
-		if row == nil {
-			continue
-		}
-		key, order, err := keyRow(row, k.sort != nil)
-		if err != nil {
-			return nil, err
-		}
-		if best == nil || string(order) < string(bestKey) {
-			best, bestKey = &goal{key: key}, order
-		}
-	}
-	return best, nil
-}
-
-// onlyID is the projection of a search whose documents nobody looks at.
-var onlyID = bson.Raw(bsoncore.BuildDocument(nil, bsoncore.AppendInt32Element(nil, "_id", 1)))
-
-// keyRow reads a row of a Keys read: its row key, and the key it is ordered by.
-func keyRow(row bson.Raw, sorted bool) (key, order []byte, err error) {
-	k, _ := document.Lookup(row, "k")
-	_, key, ok := k.BinaryOK()
-	order = key
-	if sorted {
-		s, _ := document.Lookup(row, "s")
-		var isKey bool
-		_, order, isKey = s.BinaryOK()
-		ok = ok && isKey
-	}
-	if !ok {
-		return nil, nil, fmt.Errorf("a shard answered %d bytes that are no {k, d}: %w", len(row), errkind.Corrupt)
-	}
-	return key, order, nil
-}
-
-// newGoal makes the document that an upsert inserts, and its row key.
-func (w *writing) newGoal(k *work, newID func() bson.RawValue) (*goal, error) {
-	doc, err := k.update.Upsert(nil, k.filter, newID)
-	if err != nil {
-		return nil, err
-	}
-	id, at, err := findID(doc)
-	if err != nil {
-		return nil, err
-	}
-	if at == 0 {
-		return nil, mongoerr.New(mongoerr.NoSuchKey, "the document of the upsert has no _id")
-	}
-	key, err := w.coll.Key.AppendKey(nil, doc)
-	if err != nil {
-		return nil, mongoerr.New(mongoerr.ShardKeyNotFound, "%v", err)
-	}
-	return &goal{key: key, id: id, doc: doc}, nil
-}
-
 // intend records g at k's home; the answer is the goal that counts.
 func (w *writing) intend(ctx context.Context, k *work, g *goal) (*goal, error) {
 	home := homeKey(k.op)
@@ -219,35 +88,21 @@ func (w *writing) intend(ctx context.Context, k *work, g *goal) (*goal, error) {
 
 // writeGoal sends k to its row.
 func (w *writing) writeGoal(ctx context.Context, k *work) error {
-	op := k.request(0)
-	op.Key, op.Sort, op.Upsert = k.goal.key, nil, false
-	if k.goal.doc != nil {
-		op = rpc.WriteOp{Kind: insert, Op: k.op, Doc: k.goal.doc}
-	}
-	res, err := w.one(ctx, k.goal.key, op)
-	if err != nil {
-		return lost(err, k)
-	}
-	raced := k.goal.doc != nil && res.Err != nil && res.Err.Code == mongoerr.DuplicateKey
-	switch {
-	case k.goal.doc != nil && res.Err == nil:
-		k.finish(w.upserted(k))
-		return nil
-	case !raced && (applied(res) || res.Err != nil || res.MovesTo != nil):
-		w.take(k, res)
-		return nil
+	done, err := w.tryGoal(ctx, k)
+	if done || err != nil {
+		return err
 	}
 	// No match any more. Nobody may apply this attempt later: neither a try of the client's
 	// that is under way elsewhere, nor a request of ours that got lost.
 	if w.retry != nil || k.uncertain {
 		res, err := w.one(ctx, k.goal.key, rpc.WriteOp{Kind: rpc.Refuse, Op: k.op, Key: k.goal.key})
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if applied(res) {
-			if k.goal.doc != nil {
-				res = w.upserted(k)
-			}
+		case applied(res) && !k.goal.id.IsZero():
+			k.finish(w.upserted(k))
+			return nil
+		case applied(res):
 			w.take(k, res)
 			return nil
 		}
@@ -257,6 +112,44 @@ func (w *writing) writeGoal(ctx context.Context, k *work) error {
 	return nil
 }
 
+// tryGoal makes the request; done says that its answer, or its failure, is k's.
+func (w *writing) tryGoal(ctx context.Context, k *work) (done bool, err error) {
+	if !k.goal.id.IsZero() {
+		return w.tryInsert(ctx, k)
+	}
+	op := k.request(0)
+	op.Key, op.Sort, op.Upsert = k.goal.key, nil, false
+	res, err := w.one(ctx, k.goal.key, op)
+	if err != nil {
+		return false, lost(err, k)
+	}
+	if applied(res) || res.Err != nil || res.MovesTo != nil {
+		w.take(k, res)
+		return true, nil
+	}
+	return false, nil
+}
+
+// tryInsert inserts the document of an upsert. One that is there by now is no failure: it is
+// matched at the next attempt.
+func (w *writing) tryInsert(ctx context.Context, k *work) (done bool, err error) {
+	if k.goal.doc == nil {
+		return false, nil
+	}
+	res, err := w.one(ctx, k.goal.key, rpc.WriteOp{Kind: insert, Op: k.op, Doc: k.goal.doc})
+	switch {
+	case err != nil:
+		return false, lost(err, k)
+	case applied(res):
+		k.finish(w.upserted(k))
+		return true, nil
+	case res.Err != nil && res.Err.Code != mongoerr.DuplicateKey:
+		w.take(k, res)
+		return true, nil
+	}
+	return false, nil
+}
+
 // upserted is the result of an upsert whose document the router made.
 func (w *writing) upserted(k *work) rpc.WriteResult {
 	res := rpc.WriteResult{N: 1, UpsertedID: k.goal.id}
@@ -264,7 +157,7 @@ func (w *writing) upserted(k *work) rpc.WriteResult {
 		return res
 	}
 	res.Value = k.goal.doc
-	if !isEmpty(k.Projection) {
+	if k.goal.doc != nil && !isEmpty(k.Projection) {
 		p, err := document.ParseProjection(k.Projection) // parsed before: no error
 		if err == nil {
 			res.Value, err = p.Append(nil, k.goal.doc)
@@ -277,8 +170,16 @@ func (w *writing) upserted(k *work) rpc.WriteResult {
 }
 
 // refuseDirect asks every chunk that can have applied k without a key to refuse it, or to
-// say that it did.
+// say that it did. Another try of the client's must be able to tell that from "no match":
+// it is told at k's home first.
 func (w *writing) refuseDirect(ctx context.Context, k *work) error {
+	if w.retry != nil && !k.told && k.verdict == nil {
+		g, err := w.intend(ctx, k, &goal{attempt: k.op.Attempt, direct: w.nameTry(k)})
+		if err != nil {
+			return err
+		}
+		return w.adopt(k, g)
+	}
 	groups := w.heirs(k).ByShard()
 	runs := make([]*run, len(groups))
 	for i, g := range groups {
@@ -314,7 +215,7 @@ func (w *writing) refuseDirect(ctx context.Context, k *work) error {
 		k.finish(*k.verdict)
 	}
 	k.op.Attempt++
-	k.direct, k.uncertain = nil, false
+	k.direct, k.told, k.uncertain = nil, false, false
 	return nil
 }
 

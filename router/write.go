@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/granarydb/granary/chunkstore/mongoerr"
-	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
 )
@@ -163,7 +162,7 @@ func (w *writing) locate(ctx context.Context) (err error) {
 func (w *writing) forget() {
 	for i := range w.works {
 		if k := &w.works[i]; !k.done {
-			k.direct, k.verdict, k.goal, k.left, k.follow, k.total = nil, nil, nil, nil, false, rpc.WriteResult{}
+			*k = work{Statement: k.Statement, op: k.op, filter: k.filter, update: k.update, sort: k.sort, uncertain: k.uncertain}
 		}
 	}
 }

@@ -154,7 +154,7 @@ func (s *Commands) listCollections(ctx context.Context, c *call) (bson.Raw, erro
 }
 
 func describeCollection(coll *manifest.Collection) bson.Raw {
-	options := router.Options(coll)
+	options := coll.WithoutReshaping().Options
 	if options == nil {
 		options = bson.Raw(build().Build())
 	}
