@@ -31,7 +31,7 @@ func (s *shard) absorb(st *manifest.State) {
 		return
 	}
 	old := s.state
-	s.state, s.rootFloor = st, now.Floor
+	s.state, s.rootFloor, s.reshaping = st, now.Floor, reshaping(st)
 	if s.log.drop(now.Floor); s.long != nil {
 		close(s.long.opened) // those who still find it too long wait again
 		s.long = nil

@@ -25,7 +25,6 @@ type batch struct {
 	rows    []placed
 	newest  map[string]*row // by path
 	retries []*retry
-	slab    []row
 	bytes   int // of keys, documents and replies
 	at      stamp
 	done    chan struct{} // closed when durable or failed
@@ -58,17 +57,18 @@ func (b *batch) leftovers() *batch {
 	return &batch{records: b.records[:0], rows: b.rows[:0], newest: b.newest}
 }
 
+// slabRows is how many rows are allocated together.
 const slabRows = 128
 
-// addRow adds a row and returns it to be filled in.
-func (b *batch) addRow(c *chunk) *row {
-	if len(b.slab) == 0 {
-		b.slab = make([]row, slabRows)
+// newRow makes a row to be filled in, in the open batch. Requires: the mutex.
+func (s *shard) newRow(c *chunk) *row {
+	if len(s.slab) == 0 {
+		s.slab = make([]row, slabRows)
 	}
-	r := &b.slab[0]
-	b.slab = b.slab[1:]
-	r.at = &b.at
-	b.rows = append(b.rows, placed{r, c})
+	r := &s.slab[0]
+	s.slab = s.slab[1:]
+	r.at = &s.open.at
+	s.open.rows = append(s.open.rows, placed{r, c})
 	return r
 }
 
@@ -103,14 +103,14 @@ func (s *shard) room(changes ...change) bool {
 // mutex; room; the latch of the row.
 func (s *shard) append(c *chunk, ch change) {
 	b := s.open
-	path := s.arena.copy(ch.path)
+	path := s.paths.copy(ch.path)
 	rec := wal.Record{Collection: c.info.Collection, Key: path[4:], Op: ch.op, Seq: c.seq}
 	if ch.op != wal.RetryOnly {
 		c.seq++
-		r := b.addRow(c)
+		r := s.newRow(c)
 		r.path, r.seq, r.existed = path, c.seq, ch.op != wal.Insert
 		if ch.op != wal.Delete {
-			r.doc = s.arena.copy(ch.doc)
+			r.doc = s.docs.copy(ch.doc)
 		}
 		rec.Seq, rec.Doc = r.seq, r.doc
 		b.newest[text(path)] = r
@@ -172,7 +172,9 @@ func (s *shard) take() *batch {
 func (s *shard) settle(b *batch, pos manifest.Position, bytes int) {
 	b.at.pos = pos
 	s.flight, s.durable = nil, pos
-	s.log.add(pos, int64(bytes))
+	if s.log.add(pos, int64(bytes)); s.longish() {
+		s.w.memory.signal()
+	}
 	touched := make(map[*chunk]bool)
 	for _, r := range b.rows {
 		c := r.chunk

@@ -83,7 +83,7 @@ func (b *builder) begin() {
 		return
 	}
 	b.id = manifest.SegmentID{
-		Creator: manifest.Creator{Kind: manifest.CreatorShard, Shard: b.s.id, Epoch: b.s.epoch},
+		Creator: manifest.Creator{Kind: manifest.CreatorShard, Shard: b.s.id, Epoch: b.s.commitEpoch()},
 		Random:  b.s.w.host.ID16(),
 	}
 	b.w = segment.NewWriter(b.id, nil)

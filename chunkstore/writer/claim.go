@@ -255,9 +255,9 @@ func (s *shard) replayed(pos manifest.Position, r wal.Record) error {
 	}
 	s.log.replayed(pos, len(r.Key)+len(r.Doc))
 	if c := s.owned(r.Collection, r.Key); c != nil && r.Op != wal.RetryOnly && s.replays(c, pos) {
-		n := &row{path: s.arena.copy(appendPath(nil, r.Collection, r.Key)), seq: r.Seq, at: s.log.stamp, existed: r.Op != wal.Insert}
+		n := &row{path: s.paths.copy(appendPath(nil, r.Collection, r.Key)), seq: r.Seq, at: s.log.stamp, existed: r.Op != wal.Insert}
 		if r.Op != wal.Delete {
-			n.doc = s.arena.copy(r.Doc)
+			n.doc = s.docs.copy(r.Doc)
 		}
 		c.mem.put(n)
 		c.seq = max(c.seq, r.Seq)

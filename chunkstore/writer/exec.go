@@ -209,7 +209,7 @@ func (x *exec) writable(t int) (*chunk, *gate, error) {
 		return nil, s.unserved, nil
 	}
 	c := s.target(x.r.Collection, &x.r.Targets[t])
-	if c == nil {
+	if c == nil || s.reshaping[x.r.Collection] {
 		return nil, nil, errStale
 	}
 	return c, c.held, nil

@@ -117,11 +117,14 @@ func (s *shard) flush(ctx context.Context, background bool) error {
 	if broken(walDeletedEarly) {
 		s.deleteWAL(ctx, pos)
 	}
-	ch := manifest.Flush{Shard: s.id, Epoch: s.epochForFlush(), Snapshot: pos, Complete: true, Chunks: flushed(parts)}
+	ch := manifest.Flush{Shard: s.id, Epoch: s.commitEpoch(), Snapshot: pos, Complete: true, Chunks: flushed(parts)}
 	if err := s.commitEdit(ctx, background, ch); err != nil {
 		return fmt.Errorf("flush shard %s up to %v: %w", s.id, pos, err)
 	}
-	s.count(func(c *Counts) { c.Flushes++ })
+	s.mu.Lock()
+	s.counts.Flushes++
+	s.flushed = s.w.host.Mono()
+	s.mu.Unlock()
 	return nil
 }
 

@@ -117,7 +117,7 @@ func (s *shard) admit(ctx context.Context) error {
 func (s *shard) longWAL() (*gate, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.endErr != nil || len(s.log.objects) < s.w.set.WALObjects && s.log.bytes < s.w.set.WALBytes {
+	if s.endErr != nil || len(s.log.objects) < 2*s.w.set.WALObjects && s.log.bytes < 2*s.w.set.WALBytes {
 		return nil, 0
 	}
 	if s.long == nil {

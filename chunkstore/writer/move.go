@@ -143,7 +143,7 @@ func (s *shard) giveAway(ctx context.Context, c *chunk, at manifest.ChunkAt, to 
 		added = p.added
 	}
 	err := s.commitEdit(ctx, false, manifest.Move{
-		Chunk: at, From: s.id, FromEpoch: s.epoch, To: to, ToEpoch: promise.Epoch, Promise: promise.Position, Added: added,
+		Chunk: at, From: s.id, FromEpoch: s.commitEpoch(), To: to, ToEpoch: promise.Epoch, Promise: promise.Position, Added: added,
 	})
 	if err != nil {
 		return 0, err

@@ -7,7 +7,7 @@ type Mutant uint32
 const (
 	none              Mutant = iota
 	noSeal                   // a takeover reads the WAL of older epochs without ending it
-	flushAnyEpoch            // a claim that was superseded goes on, and flushes under the new epoch
+	flushAnyEpoch            // a claim that was superseded goes on, and flushes and moves under the new epoch
 	floorIgnored             // a replay takes records below the floors
 	zeroPromise              // a move sets no floor at the destination
 	readsInHandoff           // reads go on while the chunk, or the shard, is given away

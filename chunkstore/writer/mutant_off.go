@@ -27,7 +27,7 @@ func (s *shard) seal(ctx context.Context, e manifest.Epoch, from uint64) (end ui
 	return wal.Seal(ctx, s.w.bucket, s.w.host, s.cluster, s.id, e, from, s.epoch)
 }
 
-func (s *shard) epochForFlush() manifest.Epoch { return s.epoch }
+func (s *shard) commitEpoch() manifest.Epoch { return s.epoch }
 
 func (s *shard) deleteWAL(context.Context, manifest.Position) {}
 

@@ -135,7 +135,7 @@ func (s *shard) seal(ctx context.Context, e manifest.Epoch, from uint64) (end ui
 	}
 }
 
-func (s *shard) epochForFlush() manifest.Epoch {
+func (s *shard) commitEpoch() manifest.Epoch {
 	if now := s.w.root.State().Shard(s.id); broken(flushAnyEpoch) && now != nil {
 		return now.Epoch
 	}

@@ -639,3 +639,13 @@ func (w *world) directDelete(t *testing.T, chunk *manifest.Chunk, id any) {
 	check(t, w.commit(manifest.RegisterJob{Job: job},
 		manifest.Compact{Job: job.ID, Chunk: chunk.At(), Inputs: chunk.Refs, Outputs: []manifest.SegmentRef{ref}, Oldest: true, Rows: rows}))
 }
+
+// pointRange is the range of one row key.
+func pointRange(id any) []shardkey.Range {
+	k := idKey(id)
+	return []shardkey.Range{{Min: k, Max: shardkey.PrefixEnd(k)}}
+}
+
+var doc500 = doc("{_id: 500}")
+
+var noCondition bucket.Condition

@@ -1,6 +1,7 @@
 package writer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ func (w *Writer) Run(ctx context.Context) error {
 	defer all.Wait()
 	all.Go(func() { w.pollRoot(ctx) })
 	tick := min(max(w.set.IdleFlush/4, 10*time.Millisecond), time.Second)
+	marks := make(map[string]time.Duration)
 	for {
 		waited, cancel := w.host.WithTimeout(ctx, tick)
 		select {
@@ -31,6 +33,7 @@ func (w *Writer) Run(ctx context.Context) error {
 			return nil
 		}
 		w.closeIdleCursors()
+		w.takeBackMarks(ctx, marks)
 		if err := w.flushDue(ctx); err != nil && ctx.Err() == nil {
 			w.log.Warn("flush failed", "cause", err)
 			_ = w.host.Sleep(ctx, w.host.Jitter(tick)) // a bucket that fails is not asked again at once
@@ -68,17 +71,21 @@ func (s *shard) renew(t time.Duration) {
 // flushDue flushes the shards that should be, together, so that their commits share one
 // change of the root.
 func (w *Writer) flushDue(ctx context.Context) error {
-	var waiting []*shard
 	var jobs []*job
 	var failed []error
-	for _, s := range w.due() {
-		j, err := s.flushSoon(w.memory.used.Load() < w.memory.limit)
-		if err == nil {
-			waiting, jobs = append(waiting, s), append(jobs, j)
+	due := w.due()
+	for _, l := range due {
+		j, err := l.s.flushSoon(!l.hurry)
+		if err != nil {
+			j = nil
 		}
+		jobs = append(jobs, j)
 	}
 	for i, j := range jobs {
-		err := waiting[i].finished(ctx, j)
+		if j == nil {
+			continue
+		}
+		err := due[i].s.finished(ctx, j)
 		if err != nil && !errors.Is(err, errkind.Fenced) && !errors.Is(err, errkind.StaleVersion) {
 			failed = append(failed, err)
 		}
@@ -86,49 +93,54 @@ func (w *Writer) flushDue(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// due are the shards to flush now: those with a long WAL or idle, and when memory is short
-// the largest, until half of the limit will be free.
-func (w *Writer) due() []*shard {
-	type load struct {
-		s     *shard
-		bytes int64
-		must  bool
-	}
-	var loads []load
-	for _, s := range w.held() {
-		bytes, must := s.load()
-		loads = append(loads, load{s, bytes, must})
-	}
-	slices.SortStableFunc(loads, func(a, b load) int {
-		switch {
-		case a.bytes > b.bytes:
-			return -1
-		case a.bytes < b.bytes:
-			return 1
-		}
-		return 0
-	})
-	excess := w.memory.used.Load() - w.memory.limit/2
-	var list []*shard
-	for _, l := range loads {
-		if l.must || excess > 0 && l.bytes > 0 {
-			list = append(list, l.s)
-			excess -= l.bytes
-		}
-	}
-	return list
+// load is what a shard has to flush.
+type load struct {
+	s     *shard
+	bytes int64
+	must  bool // for its own sake: its WAL is long, or it is idle
+	hurry bool // not to be held back for the sake of the root
 }
 
-// load is the unflushed bytes of a shard, and whether it must be flushed for its own sake.
-func (s *shard) load() (bytes int64, must bool) {
+// due are the shards to flush now: those that must be, and when memory is short the
+// largest, until half of the limit will be free.
+func (w *Writer) due() []load {
+	used := w.memory.used.Load()
+	var loads []load
+	for _, s := range w.held() {
+		loads = append(loads, s.load())
+	}
+	slices.SortStableFunc(loads, func(a, b load) int { return cmp.Compare(b.bytes, a.bytes) })
+	excess := used - w.memory.limit/2
+	return slices.DeleteFunc(loads, func(l load) bool {
+		take := l.must || excess > 0 && l.bytes > 0
+		if take {
+			excess -= l.bytes
+		}
+		return !take
+	})
+}
+
+// hurryBelow: a shard that has to be flushed again so soon writes faster than background
+// commits come, and its store is fast, so that one commit more is no burden.
+const hurryBelow = time.Second
+
+func (s *shard) load() load {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.endErr != nil || s.phase != Serving {
-		return 0, false
+		return load{s: s}
 	}
-	long := len(s.log.objects) >= s.w.set.WALObjects/2 || s.log.bytes >= s.w.set.WALBytes/2
-	idle := s.rootFloor.Less(s.durable) && s.w.host.Mono() >= s.touched+s.w.set.IdleFlush
-	return s.bytes, long || idle
+	now := s.w.host.Mono()
+	idle := s.rootFloor.Less(s.durable) && now >= s.touched+s.w.set.IdleFlush
+	return load{
+		s: s, bytes: s.bytes, must: s.longish() || idle,
+		hurry: s.w.memory.used.Load() >= s.w.memory.limit || s.longish() && now < s.flushed+hurryBelow,
+	}
+}
+
+// longish reports whether the WAL is so long that a flush should begin. Requires: the mutex.
+func (s *shard) longish() bool {
+	return len(s.log.objects) >= s.w.set.WALObjects/2 || s.log.bytes >= s.w.set.WALBytes/2
 }
 
 // Release gives a shard back: free, its WAL drained. Errors: Invalid (not held), Conflict or

@@ -19,7 +19,7 @@ type Settings struct {
 	// SegmentBytes is about where a segment ends and the next begins; 32 MiB.
 	SegmentBytes int
 	// WALBytes and WALObjects bound what a takeover has to replay: at half of them a flush
-	// begins, at all of them writes wait. 64 MiB and 1000.
+	// begins, at twice of them writes wait for it. 64 MiB and 1000.
 	WALBytes   int64
 	WALObjects int
 	// IdleFlush is after how long without a write a shard is flushed, so that its WAL is

@@ -56,9 +56,13 @@ type shard struct {
 	state    *manifest.State // the newest absorbed
 	// rootFloor is the shard's floor in state.
 	rootFloor manifest.Position
+	// reshaping are the collections in state that take no writes now.
+	reshaping map[manifest.CollectionID]bool
 	chunks    map[manifest.ChunkID]*chunk
 	latches   latches
-	arena     arena
+	// Apart, since retry entries keep the paths alive long after the documents are flushed.
+	paths, docs arena
+	slab        []row // to be
 
 	open, flight *batch
 	spare        *batch
@@ -74,8 +78,10 @@ type shard struct {
 	cursors  cursors
 	flushing *job // a flush that waits for the janitor
 	lastAck  time.Duration
-	touched  time.Duration // when a row was last made durable, on the monotonic clock
-	counts   Counts
+	// touched is when a row was last made durable, flushed when the last flush was
+	// committed; on the monotonic clock.
+	touched, flushed time.Duration
+	counts           Counts
 }
 
 // newShard makes the shard of an epoch just claimed. It does not serve yet.

@@ -399,17 +399,23 @@ func (l *life) settle() {
 	for _, p := range l.w.procs {
 		p.fault.SetPlan(nil)
 	}
-	for _, s := range []manifest.ShardID{"a", "b", "c"} {
+	shards := []manifest.ShardID{"a", "b", "c"}
+	for _, s := range shards {
 		h := l.holder(s)
 		if h == nil || h.Hold(context.Background(), s) != nil {
-			l.w.process(fmt.Sprint("last", s)).holds(s)
+			h = l.w.process("")
+			if err := h.Hold(context.Background(), s); err != nil {
+				l.report("hold %s: %v", s, err)
+				return
+			}
 		}
 	}
 	c := l.w.client()
-	served := c.all()
-	for _, s := range []manifest.ShardID{"a", "b", "c"} {
+	served := l.all(c)
+	for _, s := range shards {
 		if err := l.holder(s).Release(context.Background(), s); err != nil {
 			l.report("release of %s: %v", s, err)
+			return
 		}
 	}
 	rows := int64(0)
@@ -421,8 +427,26 @@ func (l *life) settle() {
 	if exact && rows != int64(len(served)) {
 		l.report("the root counts %d rows, there are %d", rows, len(served))
 	}
-	l.w.process("reader").holds("a", "b", "c")
-	if again := c.all(); fmt.Sprint(again) != fmt.Sprint(served) {
+	last := l.w.process("")
+	for _, s := range shards {
+		if err := last.Hold(context.Background(), s); err != nil {
+			l.report("hold %s: %v", s, err)
+			return
+		}
+	}
+	if again := l.all(c); fmt.Sprint(again) != fmt.Sprint(served) {
 		l.report("served %v, after the release %v", served, again)
 	}
+}
+
+func (l *life) all(c *client) (list []string) {
+	docs, _, err := c.readOnce(context.Background(), rpc.Query{}, rpc.Verified)
+	if err != nil {
+		l.report("read all: %v", err)
+	}
+	for _, d := range docs {
+		list = append(list, show(d))
+	}
+	slices.Sort(list)
+	return list
 }

@@ -33,10 +33,11 @@ func WALGarbage(shard manifest.ShardID, floor manifest.Position, listed []string
 			garbage = append(garbage, key)
 			continue
 		}
+		after := next
 		if i+1 < len(listed) {
-			next = listed[i+1]
+			after = listed[i+1]
 		}
-		if following, _, ok := parseWALKey(shard, next); (ok && following == e) || broken(sealsCollected) {
+		if following, _, ok := parseWALKey(shard, after); ok && following == e || broken(sealsCollected) {
 			garbage = append(garbage, key)
 		}
 	}

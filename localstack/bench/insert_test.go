@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -50,20 +51,21 @@ func benchmarkInsert(b *testing.B, sharded, ordered bool) {
 	}
 	b.ReportAllocs()
 	n := 0
-	spread(b, "", func() bool { n++; return b.Loop() }, inserter(client, "wire", ordered))
+	whole := spread(b, "", func() bool { n++; return b.Loop() }, inserter(client, "wire", ordered))
 	b.StopTimer()
 	times := func() func() bool {
 		left := n
 		return func() bool { left--; return left > 0 }
 	}
-	spread(b, "writer-", times(), direct(b, stack, ordered))
+	share := spread(b, "writer-", times(), direct(b, stack, ordered))
+	b.ReportMetric(share.Seconds()/whole.Seconds(), "writer-share")
 	devNull := serve(b, acknowledging{stack.Commands})
 	spread(b, "driver-", times(), inserter(devNull, "null", ordered))
 }
 
-// spread has the clients do one operation after another while there are more, and reports
+// spread has the clients do one operation after another while there are more. It reports
 // documents per second, to the last answer, and the processor time of a document.
-func spread(b *testing.B, name string, more func() bool, do func(d *docs) error) {
+func spread(b *testing.B, name string, more func() bool, do func(d *docs) error) (cpuPerDoc time.Duration) {
 	work := make(chan struct{})
 	wait := crew(b, work, do)
 	n, start, cpu := 0, time.Now(), cpuTime()
@@ -74,7 +76,9 @@ func spread(b *testing.B, name string, more func() bool, do func(d *docs) error)
 	close(work)
 	wait()
 	b.ReportMetric(float64(n)/time.Since(start).Seconds(), name+"docs/s")
-	b.ReportMetric(float64((cpuTime()-cpu).Nanoseconds())/1e3/float64(n), name+"cpu-µs/doc")
+	cpuPerDoc = (cpuTime() - cpu) / time.Duration(n)
+	b.ReportMetric(float64(cpuPerDoc.Nanoseconds())/1e3, name+"cpu-µs/doc")
+	return cpuPerDoc
 }
 
 // crew starts the clients; wait waits for them.
@@ -101,26 +105,33 @@ func inserter(client *mongo.Client, collection string, ordered bool) func(d *doc
 	}
 }
 
-// direct hands batches to the writer, each under a retry id of its own as a driver does.
+// direct hands batches to the writer as a router does: each under a retry id of its own, all
+// shards at once.
 func direct(b *testing.B, stack *localstack.Stack, ordered bool) func(d *docs) error {
 	coll := stack.Root.State().CollectionByName("bench", "writer")
 	var txn atomic.Int64
 	return func(d *docs) error {
 		op := rpc.OpID{Session: [32]byte{1}, Txn: txn.Add(1)}
+		var all errgroup.Group
 		for shard, r := range writes(b, stack.Root.State(), coll, d.batch(batchDocs), op) {
 			r.Shard, r.Ordered = shard, ordered
-			reply, err := stack.Writer.Write(context.Background(), r)
-			if err != nil {
-				return err
-			}
-			for _, res := range reply.Results {
-				if res.Err != nil {
-					return res.Err
-				}
-			}
+			all.Go(func() error { return write(stack, r) })
 		}
-		return nil
+		return all.Wait()
 	}
+}
+
+func write(stack *localstack.Stack, r *rpc.WriteRequest) error {
+	reply, err := stack.Writer.Write(context.Background(), r)
+	if err != nil {
+		return err
+	}
+	for _, res := range reply.Results {
+		if res.Err != nil {
+			return res.Err
+		}
+	}
+	return nil
 }
 
 // writes are the requests that insert documents, by shard.

@@ -250,21 +250,24 @@ func (w *World) moveSomething() {
 	if to == c.Shard {
 		return
 	}
-	w.toOwner(c.Shard, func(ctx context.Context, o rpc.Owner) {
+	holder := state.Shard(c.Shard).Holder
+	if w.rng.IntN(3) == 0 {
+		holder = w.anyWriter().current().node.name // who may have held it once, and not know better
+	}
+	w.toHolder(c.Shard, holder, func(ctx context.Context, o rpc.Owner) {
 		_, _ = o.Move(ctx, &rpc.MoveRequest{Header: rpc.Header{Shard: c.Shard, Collection: coll.ID, RootVersion: state.Version(), Deadline: 10 * time.Second}, Chunk: c.At(), To: to})
 	})
 }
 
 func (w *World) flushSomething() {
 	id := w.anyShard()
-	w.toOwner(id, func(ctx context.Context, o rpc.Owner) {
+	w.toHolder(id, w.checker.state.Shard(id).Holder, func(ctx context.Context, o rpc.Owner) {
 		_, _ = o.Flush(ctx, &rpc.FlushRequest{Header: rpc.Header{Shard: id, Deadline: 10 * time.Second}})
 	})
 }
 
-// toOwner calls the holder of a shard from a process of its own.
-func (w *World) toOwner(id manifest.ShardID, do func(context.Context, rpc.Owner)) {
-	holder := w.checker.state.Shard(id).Holder
+// toHolder calls a process that holds a shard, or did, from a process of its own.
+func (w *World) toHolder(id manifest.ShardID, holder string, do func(context.Context, rpc.Owner)) {
 	o, err := w.net.From(w.chaos).Dial(id, holder, "")
 	if err != nil {
 		return
