@@ -8,7 +8,9 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/bucket/layer"
@@ -34,13 +36,28 @@ func storeFlag() cli.Flag {
 func outputFlag() cli.Flag {
 	return &cli.StringFlag{
 		Name: "output", Aliases: []string{"o"}, Value: "table", Sources: env("output"),
-		Usage: "table or json",
-		Validator: func(s string) error {
-			if s != "table" && s != "json" {
-				return fmt.Errorf("--output %q: table or json", s)
-			}
-			return nil
-		},
+		Usage:     "table or json",
+		Validator: oneOf("--output", "table", "json"),
+	}
+}
+
+// oneOf accepts a few words only.
+func oneOf(flag string, words ...string) func(string) error {
+	return func(s string) error {
+		if !slices.Contains(words, s) {
+			return fmt.Errorf("%s is one of %s", flag, strings.Join(words, ", "))
+		}
+		return nil
+	}
+}
+
+// positive refuses zero, which would silently mean the default, and less.
+func positive[T int | time.Duration](flag string) func(T) error {
+	return func(v T) error {
+		if v <= 0 {
+			return fmt.Errorf("%s %v: more than 0", flag, v)
+		}
+		return nil
 	}
 }
 
@@ -110,8 +127,9 @@ func newLogger(cmd *cli.Command) *slog.Logger {
 		level = slog.LevelDebug
 	}
 	o := &slog.HandlerOptions{Level: level}
+	out := cmd.Root().ErrWriter
 	if cmd.String("log") == "json" {
-		return slog.New(slog.NewJSONHandler(os.Stderr, o))
+		return slog.New(slog.NewJSONHandler(out, o))
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, o))
+	return slog.New(slog.NewTextHandler(out, o))
 }

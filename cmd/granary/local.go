@@ -29,10 +29,10 @@ Survives kill -9: what was acknowledged is in the store, and the next start serv
 			&cli.StringFlag{Name: "mongo", Value: "127.0.0.1:27017", Sources: env("mongo"), Usage: "address of the MongoDB wire protocol"},
 			&cli.StringFlag{Name: "admin", Value: "127.0.0.1:8081", Sources: env("admin"), Usage: "address of /livez, /readyz, /metrics and pprof; empty: none"},
 			&cli.BoolFlag{Name: "insecure", Sources: env("insecure"), Usage: "listen beyond this machine although there is no authentication yet"},
-			&cli.DurationFlag{Name: "lease", Value: time.Second, Sources: env("lease"), Usage: "how long reads need no look at the store; a start after a crash waits as long"},
-			&cli.IntFlag{Name: "memtable-mb", Value: 64, Sources: env("memtable-mb"), Usage: "memory for rows that are in the log only, all shards together"},
-			&cli.IntFlag{Name: "cache-mb", Value: 64, Sources: env("cache-mb"), Usage: "memory for decoded segment blocks"},
-			&cli.StringFlag{Name: "log", Value: "text", Sources: env("log"), Usage: "text or json, on stderr"},
+			&cli.DurationFlag{Name: "lease", Value: time.Second, Sources: env("lease"), Validator: positive[time.Duration]("--lease"), Usage: "how long reads need no look at the store; a start after a crash waits as long"},
+			&cli.IntFlag{Name: "memtable-mb", Value: 64, Sources: env("memtable-mb"), Validator: positive[int]("--memtable-mb"), Usage: "memory for rows that are in the log only, all shards together"},
+			&cli.IntFlag{Name: "cache-mb", Value: 64, Sources: env("cache-mb"), Validator: positive[int]("--cache-mb"), Usage: "memory for decoded segment blocks"},
+			&cli.StringFlag{Name: "log", Value: "text", Sources: env("log"), Usage: "text or json, on stderr", Validator: oneOf("--log", "text", "json")},
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "log more"},
 		},
 		Action: runLocal,
@@ -47,6 +47,9 @@ func runLocal(ctx context.Context, cmd *cli.Command) error {
 		if err := loopbackOnly(cmd, flag); err != nil {
 			return err
 		}
+	}
+	if _, err := localstack.ShardNames(cmd.Int("shards")); err != nil {
+		return usage("%v", err)
 	}
 	h, log := host.System(), newLogger(cmd)
 	metered := newMetered()

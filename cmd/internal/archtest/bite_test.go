@@ -73,8 +73,6 @@ func TestRulesBite(t *testing.T) {
 		{"dice", readsAmbient, "router/x.go", `package router; import "math/rand/v2"`, "math/rand/v2"},
 		{"an id of its own", readsAmbient, "router/x.go", `package router; import "go.mongodb.org/mongo-driver/v2/bson"; var _ = bson.NewObjectID()`, "NewObjectID"},
 		{"now in a test", readsAmbient, "router/x_test.go", `package router; import "time"; var _ = time.Now()`, ""},
-		{"the drain time", readsAmbient, "cmd/granary/local.go", `package main; import "context"; var _ = context.WithTimeout`, ""},
-		{"now beside it", readsAmbient, "cmd/granary/local.go", `package main; import "time"; var _ = time.Now()`, "time.Now"},
 		{"the real machine", readsAmbient, "router/x.go", `package router; import "` + own + `manifest/host"; var _ = host.System()`, "host.System"},
 		{"the real machine in main", readsAmbient, "cmd/granary/x.go", `package main; import "` + own + `manifest/host"; var _ = host.System()`, ""},
 		{"init", hasInit, "router/x.go", `package router; func init() {}`, "init function"},
