@@ -159,7 +159,8 @@ func (c *chunk) inheritRetries(from *chunk) {
 				take(e)
 			}
 		}
-		if to := c.retries.sessions[s.id]; to != nil {
+		if s.dropped > nothingDropped {
+			to := c.retries.touch(s.id)
 			to.dropped = max(to.dropped, s.dropped)
 		}
 	}

@@ -22,11 +22,10 @@ type part struct {
 // builder makes segments of parts, in the order of the parts: many small chunks share one,
 // a large chunk fills several.
 type builder struct {
-	s       *shard
-	id      manifest.SegmentID
-	w       *segment.Writer // nil: none begun
-	cuts    []*part         // whose rows are in w, one per Cut
-	cutting bool            // rows were added to w since the last Cut
+	s    *shard
+	id   manifest.SegmentID
+	w    *segment.Writer // nil: none begun
+	cuts []*part         // whose rows are in w, one per Cut
 }
 
 // upload builds the parts' segments, stores them, and notes in each part what it adds.
@@ -84,7 +83,7 @@ func (b *builder) begin() {
 	}
 	b.id = manifest.SegmentID{
 		Creator: manifest.Creator{Kind: manifest.CreatorShard, Shard: b.s.id, Epoch: b.s.commitEpoch()},
-		Random:  b.s.w.host.ID16(),
+		Random:  b.s.working.ID16(),
 	}
 	b.w = segment.NewWriter(b.id, nil)
 }
@@ -121,7 +120,7 @@ func (b *builder) store(ctx context.Context) error {
 			b.s.count(func(c *Counts) { c.Segments++; c.SegmentBytes += int64(len(body)) })
 			return nil
 		}
-		if err := b.s.w.retryLater(ctx, attempt, err); err != nil {
+		if err := retryLater(ctx, b.s.working, attempt, err); err != nil {
 			return fmt.Errorf("store segment %s: %w", key, err)
 		}
 	}

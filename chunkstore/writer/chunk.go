@@ -94,7 +94,7 @@ func (s *shard) pendingView(c *chunk) (v reader.View, last *batch) {
 		}
 		m := new(memtable)
 		for _, r := range b.rows {
-			if r.chunk == c {
+			if r.chunk == c || r.chunk.gone && r.collection() == c.info.Collection && c.info.Range.Contains(r.key()) {
 				// A copy: what put notes in a row is for the memtable that it will be in.
 				seen := *r.row
 				seen.at = &stamp{}

@@ -2,7 +2,6 @@ package writer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/granarydb/granary/chunkstore/wal"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
+	"github.com/granarydb/granary/manifest/host"
 )
 
 // Hold claims a shard, whoever holds it now, takes over what its WAL has, and serves it. It
@@ -94,7 +94,7 @@ func (w *Writer) claim(ctx context.Context, id manifest.ShardID) (*shard, error)
 	}
 	sent := w.host.Mono()
 	_, err = w.root.Commit(ctx, manifest.Edit{
-		Op: w.host.ID16(), Millis: w.host.Wall().UnixMilli(),
+		Op: w.claimant(id).ID16(), Millis: w.host.Wall().UnixMilli(),
 		Changes: []manifest.Change{manifest.Claim{
 			Shard: id, Epoch: before.Epoch, Holder: w.holder, Address: w.address, LeaseMillis: leaseMillis(w.set.Lease),
 		}},
@@ -125,9 +125,21 @@ func (s *shard) live(ctx context.Context, before *manifest.Shard) {
 	}
 	s.w.log.Info("shard held", "shard", s.id, "epoch", s.epoch)
 	var both sync.WaitGroup
-	both.Go(func() { s.commitLoop(ctx, wal.NewLog(s.walBucket(), s.w.host, s.cluster, s.id, s.epoch, 0)) })
+	both.Go(func() { s.commitLoop(ctx, wal.NewLog(s.walBucket(), s.writing, s.cluster, s.id, s.epoch, 0)) })
 	both.Go(func() { s.workLoop(ctx) })
 	both.Wait()
+}
+
+// claimant is the host as the claims of one shard see it.
+func (w *Writer) claimant(id manifest.ShardID) host.Host {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h, ok := w.claimants[id]
+	if !ok {
+		h = w.actor("%s claims", id)
+		w.claimants[id] = h
+	}
+	return h
 }
 
 // leaseMillis is what the root tells of our lease, rounded up. As long as an epoch of a
@@ -238,7 +250,7 @@ func (s *shard) replay(ctx context.Context, x sealed) error {
 		if err == nil {
 			return nil
 		}
-		if err := s.w.retryLater(ctx, min(attempt, attemptsMax-2), err); err != nil {
+		if err := retryLater(ctx, s.working, min(attempt, attemptsMax-2), err); err != nil {
 			return err
 		}
 	}
@@ -303,6 +315,3 @@ func (t *tally) replayed(pos manifest.Position, bytes int) {
 	t.objects[len(t.objects)-1].bytes += int64(bytes)
 	t.bytes += int64(bytes)
 }
-
-// isUnknown reports whether a commit may still be applied.
-func isUnknown(err error) bool { return errors.Is(err, errkind.UnknownOutcome) }

@@ -9,6 +9,7 @@ import (
 	"github.com/granarydb/granary/chunkstore/wal"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
+	"github.com/granarydb/granary/manifest/host"
 )
 
 // commitLoop makes batches durable, one PUT at a time, until the shard ends. It adds no
@@ -122,12 +123,12 @@ func (t *tally) drop(floor manifest.Position) {
 
 // retryLater waits before another attempt at something that failed with cause; attempt
 // counts from 0. It returns an error when there is no point, or no time.
-func (w *Writer) retryLater(ctx context.Context, attempt int, cause error) error {
+func retryLater(ctx context.Context, h host.Host, attempt int, cause error) error {
 	if ctx.Err() != nil || attempt+1 >= attemptsMax ||
 		errors.Is(cause, errkind.Corrupt) || errors.Is(cause, errkind.Invalid) || errors.Is(cause, errkind.NotFound) {
 		return cause
 	}
-	if err := w.host.Sleep(ctx, w.host.Jitter(min(backoffMin<<attempt, backoffMax))); err != nil {
+	if err := h.Sleep(ctx, h.Jitter(min(backoffMin<<attempt, backoffMax))); err != nil {
 		return cause
 	}
 	return nil

@@ -29,7 +29,7 @@ type cursor struct {
 
 // keep opens a cursor. Errors: Throttled when there are too many.
 func (s *shard) keep(q *query.Cursor, f found) (uint64, error) {
-	id := s.w.host.Uint64()>>1 | 1 // never 0, and positive for a client
+	id := s.w.asked.Uint64()>>1 | 1 // never 0, and positive for a client
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {

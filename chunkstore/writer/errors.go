@@ -70,6 +70,6 @@ func shown(v bson.RawValue) string {
 // newID makes an ObjectId: the wall clock's seconds, then randomness.
 func (w *Writer) newID() bson.RawValue {
 	id := binary.BigEndian.AppendUint32(nil, uint32(w.host.Wall().Unix()))
-	id = binary.BigEndian.AppendUint64(id, w.host.Uint64())
+	id = binary.BigEndian.AppendUint64(id, w.asked.Uint64())
 	return bson.RawValue{Type: bson.TypeObjectID, Value: id}
 }

@@ -87,13 +87,22 @@ func (x *exec) run(ctx context.Context) (*rpc.WriteReply, error) {
 			break
 		}
 	}
-	if err := x.s.stored(ctx, x.last); err != nil {
+	if err := x.durable(ctx); err != nil {
 		return nil, err
 	}
 	if err := x.prove(ctx); err != nil {
 		return nil, x.failed(ctx, err)
 	}
 	return &rpc.WriteReply{Results: x.results}, nil
+}
+
+// durable waits for the batch that the results rest on.
+func (x *exec) durable(ctx context.Context) error {
+	if x.last == nil || !x.unproved {
+		return x.s.stored(ctx, x.last)
+	}
+	// It goes on to ask the root, perhaps, as others do that wait for this batch.
+	return x.s.w.turns.take(ctx, x.s.w.turns.join(), func() error { return x.s.stored(ctx, x.last) })
 }
 
 // prove makes sure that this process was the owner when it read what the results rest on.
@@ -226,7 +235,7 @@ func (x *exec) enter(ctx context.Context, op *rpc.WriteOp) (*chunk, error) {
 		}
 		place := 0
 		if g != nil {
-			place = g.join()
+			place = x.s.w.turns.join()
 		}
 		x.s.mu.Unlock()
 		switch {
@@ -248,7 +257,7 @@ func (x *exec) enter(ctx context.Context, op *rpc.WriteOp) (*chunk, error) {
 func (s *shard) loadRetries(ctx context.Context, c *chunk) error {
 	s.mu.Lock()
 	if g := c.retries.loading; g != nil {
-		place := g.join()
+		place := s.w.turns.join()
 		s.mu.Unlock()
 		return s.await(ctx, g, place)
 	}
@@ -256,7 +265,11 @@ func (s *shard) loadRetries(ctx context.Context, c *chunk) error {
 	c.retries.loading = g
 	v := c.view()
 	s.mu.Unlock()
-	stored, err := s.w.store.Retries(ctx, v, s.w.expiredBy())
+	var stored []segment.RetryEntry
+	err := s.w.turns.read(ctx, func() (err error) {
+		stored, err = s.w.store.Retries(ctx, v, s.w.expiredBy())
+		return err
+	})
 	if err != nil {
 		err = s.missing(ctx, err, v.Chunk)
 	}
@@ -327,7 +340,7 @@ func (s *shard) waitForRoom(ctx context.Context) error {
 		s.full = newGate()
 	}
 	g := s.full
-	place := g.join()
+	place := s.w.turns.join()
 	s.mu.Unlock()
 	s.wake()
 	return s.await(ctx, g, place)

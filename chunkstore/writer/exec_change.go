@@ -280,7 +280,7 @@ func (x *exec) present(ctx context.Context, op *rpc.WriteOp, path []byte) (bson.
 		if r != nil {
 			return r.doc, nil
 		}
-		row, live, err := x.s.w.store.Get(ctx, v, path[4:])
+		row, live, err := x.s.flushedRow(ctx, v, path[4:])
 		if err == nil && live {
 			return row.Doc, nil
 		}

@@ -54,10 +54,9 @@ func (x *exec) inserts(ctx context.Context) error {
 		case ranOut, failed:
 			return nil
 		case latched:
-			if err := x.s.acquire(ctx, run[0].latch); err != nil {
+			if err := x.s.released(ctx, run[0].latch); err != nil {
 				return err
 			}
-			x.s.release(run[0].latch)
 			continue
 		case held:
 			if _, err := x.enter(ctx, run[0].op); err == nil {
@@ -220,7 +219,7 @@ func (x *exec) insertLooked(ctx context.Context, run []insertion) (done int, mor
 		if in.view.Chunk == nil {
 			continue
 		}
-		_, live, err := x.s.w.store.Get(ctx, in.view, in.path[4:])
+		_, live, err := x.s.flushedRow(ctx, in.view, in.path[4:])
 		if err != nil {
 			switch err = x.s.missing(ctx, err, in.view.Chunk); {
 			case errors.Is(err, errOtherRefs):

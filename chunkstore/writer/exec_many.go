@@ -130,7 +130,7 @@ func (x *exec) through(ctx context.Context, m *mutation, rest shardkey.Range, p 
 	}
 	for done := false; !done; {
 		var docs []bson.Raw
-		docs, done, err = cur.Next(ctx, rpc.Batch{Docs: 64, Bytes: 1 << 20})
+		docs, done, err = x.s.more(ctx, cur, rpc.Batch{Docs: 64, Bytes: 1 << 20})
 		if err != nil {
 			if err = x.s.missing(ctx, err, v.Chunk); errors.Is(err, errOtherRefs) {
 				return false, nil

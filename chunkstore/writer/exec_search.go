@@ -51,7 +51,7 @@ func (x *exec) search(ctx context.Context, m *mutation, g *grip) (res rpc.WriteR
 	}
 	for done := false; !done; {
 		var docs []bson.Raw
-		docs, done, err = cur.Next(ctx, size)
+		docs, done, err = x.s.more(ctx, cur, size)
 		if err != nil {
 			if err = x.s.missing(ctx, err, v.Chunk); errors.Is(err, errOtherRefs) {
 				return res, restarted, nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -150,17 +151,23 @@ func flushed(parts []*part) []manifest.FlushedChunk {
 	return list
 }
 
-// commitEdit commits one change. An outcome that stays unknown ends the shard: it may yet
-// be applied, and only a takeover can tell.
+// commitEdit commits one change. While the outcome is unknown it commits the same Edit
+// again, which happens once, until the shard ends: what comes next rests on it.
 func (s *shard) commitEdit(ctx context.Context, background bool, ch manifest.Change) error {
-	_, err := s.w.root.Commit(ctx, manifest.Edit{
-		Op: s.w.host.ID16(), Changes: []manifest.Change{ch},
+	e := manifest.Edit{
+		Op: s.working.ID16(), Changes: []manifest.Change{ch},
 		Millis: s.w.host.Wall().UnixMilli(), Background: background,
-	})
-	if isUnknown(err) {
-		s.end(fmt.Errorf("shard %s epoch %d: %w: its last commit may or may not be applied", s.id, s.epoch, errkind.Fenced))
 	}
-	return err
+	for {
+		_, err := s.w.root.Commit(ctx, e)
+		if !errors.Is(err, errkind.UnknownOutcome) || ctx.Err() != nil {
+			return err
+		}
+		if err := s.working.Sleep(ctx, s.working.Jitter(backoffMax)); err != nil {
+			s.end(fmt.Errorf("shard %s epoch %d: %w: its last commit may or may not be applied", s.id, s.epoch, errkind.Fenced))
+			return fmt.Errorf("%w: %w", errkind.UnknownOutcome, err)
+		}
+	}
 }
 
 // flushSoon has the janitor flush; requests for it that come before it begins share one.
@@ -204,7 +211,7 @@ func (w *Writer) Flush(ctx context.Context, r *rpc.FlushRequest) (*rpc.FlushRepl
 		}
 		j, err := s.flushSoon(false)
 		if err == nil {
-			err = s.finished(ctx, j)
+			err = w.turns.take(ctx, w.turns.join(), func() error { return s.finished(ctx, j) })
 		}
 		if err == nil {
 			// A chunk was cut or merged meanwhile and its rows stayed behind: once more.
@@ -213,7 +220,7 @@ func (w *Writer) Flush(ctx context.Context, r *rpc.FlushRequest) (*rpc.FlushRepl
 		if _, done := s.flushedTo(goal); done {
 			continue
 		}
-		if err := w.retryLater(ctx, attempt, err); err != nil {
+		if err := retryLater(ctx, w.asked, attempt, err); err != nil {
 			return nil, err
 		}
 	}

@@ -19,7 +19,14 @@ import (
 // Owned by: the shard's mutex.
 type latches struct {
 	// held has an entry for each latch that is held: those who wait for it, in order.
-	held map[latch][]chan struct{}
+	held map[latch][]waiter
+}
+
+// waiter waits for a latch to be released: to have it, or only to look again. One that only
+// looks never gets it: two of them would hand it to and fro, each finding it with the other.
+type waiter struct {
+	turn  chan struct{}
+	looks bool
 }
 
 // latch names one latch.
@@ -39,20 +46,25 @@ func (l *latches) busy(h latch) bool {
 // take takes a latch that nobody holds.
 func (l *latches) take(h latch) {
 	if l.held == nil {
-		l.held = make(map[latch][]chan struct{})
+		l.held = make(map[latch][]waiter)
 	}
 	l.held[h] = nil
 }
 
-// release hands the latch to the first in the queue, or frees it.
+// release wakes those at the head of the queue who only look, and hands the latch to the
+// first who wants it, or frees it.
 func (l *latches) release(h latch) {
 	queue := l.held[h]
-	if len(queue) == 0 {
-		delete(l.held, h)
-		return
+	for len(queue) > 0 {
+		first := queue[0]
+		queue = queue[1:]
+		close(first.turn)
+		if !first.looks {
+			l.held[h] = queue
+			return
+		}
 	}
-	l.held[h] = queue[1:]
-	close(queue[0])
+	delete(l.held, h)
 }
 
 // acquire takes the latch, waiting for whoever holds it. Errors: the shard's end, the cause
@@ -64,21 +76,38 @@ func (s *shard) acquire(ctx context.Context, h latch) error {
 		s.mu.Unlock()
 		return nil
 	}
-	turn := make(chan struct{})
-	s.latches.held[h] = append(s.latches.held[h], turn)
+	return s.line(ctx, h, waiter{turn: make(chan struct{})})
+}
+
+// released waits until the latch is free, or was handed on. Errors: as acquire's.
+func (s *shard) released(ctx context.Context, h latch) error {
+	s.mu.Lock()
+	if !s.latches.busy(h) {
+		s.mu.Unlock()
+		return nil
+	}
+	return s.line(ctx, h, waiter{turn: make(chan struct{}), looks: true})
+}
+
+// line waits in line for the turn of x. Requires: the mutex, which it releases.
+func (s *shard) line(ctx context.Context, h latch, x waiter) error {
+	s.latches.held[h] = append(s.latches.held[h], x)
+	place := s.w.turns.join()
 	s.mu.Unlock()
-	err := s.first(ctx, turn)
+	err := s.w.turns.take(ctx, place, func() error { return s.first(ctx, x.turn) })
 	if err == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
-	case <-turn: // it came while we gave up
-		s.latches.release(h)
+	case <-x.turn: // it came while we gave up
+		if !x.looks {
+			s.latches.release(h)
+		}
 	default:
 		if queue, ok := s.latches.held[h]; ok {
-			s.latches.held[h] = slices.DeleteFunc(queue, func(c chan struct{}) bool { return c == turn })
+			s.latches.held[h] = slices.DeleteFunc(queue, func(y waiter) bool { return y == x })
 		}
 	}
 	return err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
+	"github.com/granarydb/granary/manifest"
 )
 
 // lease is the time in which the owner may answer reads from memory alone.
@@ -62,7 +63,12 @@ func (s *shard) holds(p *proof) bool {
 
 // verify reads the root; reads that need it at the same time share one GET.
 func (s *shard) verify(ctx context.Context, p *proof) error {
-	st, sent, err := s.w.root.Load(ctx)
+	var st *manifest.State
+	var sent time.Duration
+	err := s.w.turns.take(ctx, s.w.turns.join(), func() (err error) {
+		st, sent, err = s.w.root.Load(ctx)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("prove the lease of shard %s: %w", s.id, err)
 	}

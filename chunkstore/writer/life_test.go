@@ -51,17 +51,19 @@ func TestSuccessorWaitsForTheLease(t *testing.T) {
 		lease := func(d time.Duration) func(*Settings) { return func(s *Settings) { s.Lease = d } }
 		start := time.Now()
 		p := w.process("p", lease(10*time.Second)).holds("a")
-		diff(t, time.Since(start), time.Duration(0))
+		if d := time.Since(start); d > time.Millisecond {
+			t.Errorf("a free shard was held after %v", d)
+		}
 		p.kill()
 		q := w.process("q", lease(time.Second)).holds("a")
 		took := time.Since(start)
-		if want := successorWait(10*time.Second, 0.01); took != want {
+		if want := successorWait(10*time.Second, 0.01); took < want || took > want+time.Millisecond {
 			t.Errorf("the successor served after %v, want %v", took, want)
 		}
 		start = time.Now()
 		q.kill()
 		w.process("r", lease(time.Second)).holds("a")
-		if took := time.Since(start); took != successorWait(10*time.Second, 0.01) {
+		if took := time.Since(start); took < successorWait(10*time.Second, 0.01) {
 			t.Errorf("its successor served after %v: the root forgot the longer lease of an open epoch", took)
 		}
 	})
@@ -206,7 +208,9 @@ func TestReleaseLeavesADrainedShard(t *testing.T) {
 		wantStale(t, err)
 		before := time.Now()
 		w.process("q").holds("a")
-		diff(t, time.Since(before), time.Duration(0)) // no wait after a free shard
+		if d := time.Since(before); d > time.Millisecond {
+			t.Errorf("held after %v: there is no wait after a free shard", d)
+		}
 		c.want("{_id: 2}")
 		diff(t, w.procs["q"].Status().Shards[0].WALObjects, 0)
 	})

@@ -56,7 +56,7 @@ func (m *memory) disperse() {
 }
 
 // join queues one more waiter; a nil gate means that there is room. Errors: Throttled.
-func (m *memory) join(most int) (*gate, int, error) {
+func (m *memory) join(t *turns, most int) (*gate, int, error) {
 	if m.used.Load() < m.limit {
 		return nil, 0, nil
 	}
@@ -74,7 +74,7 @@ func (m *memory) join(most int) (*gate, int, error) {
 		m.crowd = newGate()
 	}
 	m.waiting++
-	return m.crowd, m.crowd.join(), nil
+	return m.crowd, t.join(), nil
 }
 
 func (m *memory) leave() {
@@ -87,7 +87,7 @@ func (m *memory) leave() {
 // within its bounds. Errors: Throttled (nothing was done), the shard's end.
 func (s *shard) admit(ctx context.Context) error {
 	for {
-		g, place, err := s.w.memory.join(s.w.set.WaitersMax)
+		g, place, err := s.w.memory.join(&s.w.turns, s.w.set.WaitersMax)
 		if err != nil {
 			s.count(func(c *Counts) { c.Throttled++ })
 			return fmt.Errorf("write to shard %s: %w", s.id, err)
@@ -124,5 +124,5 @@ func (s *shard) longWAL() (*gate, int) {
 		s.long = newGate()
 		s.w.memory.signal()
 	}
-	return s.long, s.long.join()
+	return s.long, s.w.turns.join()
 }

@@ -69,7 +69,7 @@ func (s *shard) appendAgain(ctx context.Context, log *wal.Log, b *wal.Batch) (wa
 			return res, err
 		}
 		mutated.Lock()
-		mutated.logs[log] = wal.NewLog(s.walBucket(), s.w.host, s.cluster, s.id, s.epoch, log.Position().Next+1)
+		mutated.logs[log] = wal.NewLog(s.walBucket(), s.writing, s.cluster, s.id, s.epoch, log.Position().Next+1)
 		mutated.Unlock()
 	}
 }
@@ -122,7 +122,7 @@ func (u *unclear) Get(ctx context.Context, key string, o bucket.GetOptions) (buc
 
 func (s *shard) seal(ctx context.Context, e manifest.Epoch, from uint64) (end uint64, seen time.Duration, err error) {
 	if !broken(noSeal) {
-		return wal.Seal(ctx, s.w.bucket, s.w.host, s.cluster, s.id, e, from, s.epoch)
+		return wal.Seal(ctx, s.w.bucket, s.w.actor("%s %d seals %d", s.id, s.epoch, e), s.cluster, s.id, e, from, s.epoch)
 	}
 	for end = from; ; end++ {
 		_, err := s.w.bucket.Head(ctx, manifest.WALKey(s.id, e, end))

@@ -3,6 +3,7 @@ package writer
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -158,9 +159,9 @@ func TestNothingIsAnsweredDuringTheOwnHandoff(t *testing.T) {
 			c.insert("{_id: 1, v: 1}", "{_id: 11, v: 1}")
 			old := w.client()
 			old.mapped, old.at, old.sid = w.state(), p, 2
-			silent := true
+			var heard atomic.Bool
 			p.fault.SetPlan(func(call faultbucket.Call) faultbucket.Fault {
-				if !silent || call.Key != manifest.RootKey {
+				if heard.Load() || call.Key != manifest.RootKey {
 					return faultbucket.Fault{}
 				}
 				if call.Verb == layer.Put {
@@ -183,7 +184,7 @@ func TestNothingIsAnsweredDuringTheOwnHandoff(t *testing.T) {
 				diff(t, w.chunk(1).Shard, manifest.ShardID("b"))
 				c.update(1, "{$set: {v: 2}}") // at the destination
 			}
-			silent = false
+			heard.Store(true)
 			check(t, <-moved)
 			_ = q
 			c.update(1, "{$inc: {v: 1}}")
@@ -206,9 +207,9 @@ func TestNothingIsAnsweredWhileTheShardIsFreed(t *testing.T) {
 		p.flushAll("a")
 		old := w.client()
 		old.mapped, old.at, old.sid = w.state(), p, 2
-		silent := true
+		var heard atomic.Bool
 		p.fault.SetPlan(func(call faultbucket.Call) faultbucket.Fault {
-			if !silent || call.Key != manifest.RootKey {
+			if heard.Load() || call.Key != manifest.RootKey {
 				return faultbucket.Fault{}
 			}
 			return faultbucket.Fault{Kind: faultbucket.After}
@@ -221,7 +222,7 @@ func TestNothingIsAnsweredWhileTheShardIsFreed(t *testing.T) {
 		defer cancel()
 		_, _, err := old.readOnce(short, rpc.Query{}, rpc.Lease)
 		wantKind(t, err, errkind.Throttled)
-		silent = false
+		heard.Store(true)
 		check(t, <-freed)
 		_, _, err = old.readOnce(t.Context(), rpc.Query{}, rpc.Lease)
 		wantStale(t, err)
@@ -244,7 +245,9 @@ func TestLeaseCountsFromTheFirstSend(t *testing.T) {
 		if took < time.Second {
 			t.Fatalf("the insert took %v: the first send was not lost", took)
 		}
-		diff(t, p.Status().Shards[0].LeaseLeft, 10*time.Second-took)
+		if left := p.Status().Shards[0].LeaseLeft; left > 10*time.Second-took+time.Millisecond {
+			t.Errorf("%v of the lease are left %v after the first send", left, took)
+		}
 	})
 }
 
@@ -329,7 +332,7 @@ func TestRetryIsFoundWhereverItIs(t *testing.T) {
 		check(t, c.move(1, "b"))
 		again("moved")
 		q.kill()
-		q = w.process("q2").holds("b")
+		w.process("q2").holds("b")
 		again("moved, taken over")
 		check(t, c.move(1, "a"))
 		again("moved back")
@@ -399,7 +402,7 @@ func TestInterruptedManyGoesOn(t *testing.T) {
 			case "crash":
 				p.kill()
 				<-answer
-				p = w.process("r").holds("a")
+				w.process("r").holds("a")
 			case "split", "split and crash":
 				w.split(t, 0, 15, 70)
 				_, _, err := p.root.Load(t.Context())
@@ -407,7 +410,7 @@ func TestInterruptedManyGoesOn(t *testing.T) {
 				<-answer
 				if how != "split" {
 					p.kill()
-					p = w.process("r").holds("a")
+					w.process("r").holds("a")
 				}
 			}
 			total := int64(0)

@@ -63,7 +63,7 @@ func (s *shard) find(ctx context.Context, r *rpc.ReadRequest) (found, error) {
 		}
 		place := 0
 		if g != nil {
-			place = g.join()
+			place = s.w.turns.join()
 		}
 		s.mu.Unlock()
 		switch {

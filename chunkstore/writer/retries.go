@@ -49,6 +49,8 @@ const (
 	trimSessions  = 64
 	sessionBytes  = 256 // what a session costs besides its entries, about
 	entryBytes    = 208
+	// nothingDropped is below every transaction number.
+	nothingDropped = -1 << 63
 )
 
 // session is one session's transactions, ascending.
@@ -245,7 +247,7 @@ func (t *retries) touch(id [32]byte) *session {
 		if t.sessions == nil {
 			t.sessions = make(map[[32]byte]*session)
 		}
-		s = &session{id: id, dropped: -1 << 63}
+		s = &session{id: id, dropped: nothingDropped}
 		t.sessions[id] = s
 		t.bytes += sessionBytes
 	} else {

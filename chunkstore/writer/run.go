@@ -36,7 +36,7 @@ func (w *Writer) Run(ctx context.Context) error {
 		w.takeBackMarks(ctx, marks)
 		if err := w.flushDue(ctx); err != nil && ctx.Err() == nil {
 			w.log.Warn("flush failed", "cause", err)
-			_ = w.host.Sleep(ctx, w.host.Jitter(tick)) // a bucket that fails is not asked again at once
+			_ = w.running.Sleep(ctx, w.running.Jitter(tick)) // a bucket that fails is not asked again at once
 		}
 	}
 }
@@ -80,6 +80,7 @@ func (w *Writer) flushDue(ctx context.Context) error {
 			j = nil
 		}
 		jobs = append(jobs, j)
+		w.turns.yield(ctx) // one janitor begins after another
 	}
 	for i, j := range jobs {
 		if j == nil {
@@ -175,6 +176,7 @@ func (w *Writer) Close(ctx context.Context) error {
 	for i, s := range held {
 		if s.endedErr() == nil {
 			all.Go(func() { errs[i] = w.Release(ctx, s.id) })
+			w.turns.yield(ctx)
 		}
 	}
 	all.Wait()

@@ -9,6 +9,7 @@ import (
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
+	"github.com/granarydb/granary/manifest/host"
 )
 
 // Phase is where a held shard stands.
@@ -44,8 +45,10 @@ type shard struct {
 	ended chan struct{}
 	stop  context.CancelCauseFunc
 	idle  chan struct{}
-	kick  chan struct{} // capacity 1: a batch waits for the committer
-	jobs  chan *job
+	// writing is the host as the committer sees it, working as the janitor does.
+	writing, working host.Host
+	kick             chan struct{} // capacity 1: a batch waits for the committer
+	jobs             chan *job
 
 	mu    sync.Mutex
 	phase Phase
@@ -88,6 +91,7 @@ type shard struct {
 func newShard(w *Writer, id manifest.ShardID, epoch manifest.Epoch, cluster manifest.ClusterID, stop context.CancelCauseFunc) *shard {
 	return &shard{
 		w: w, id: id, epoch: epoch, cluster: cluster, stop: stop,
+		writing: w.actor("%s %d committer", id, epoch), working: w.actor("%s %d janitor", id, epoch),
 		ended: make(chan struct{}), idle: make(chan struct{}), kick: make(chan struct{}, 1), jobs: make(chan *job, jobsMax),
 		phase: Claimed, unserved: newGate(), chunks: make(map[manifest.ChunkID]*chunk),
 		open: newBatch(1, nil), durable: manifest.Position{Epoch: epoch}, lease: lease{length: w.set.Lease},
@@ -154,7 +158,11 @@ func (w *Writer) enter(ctx context.Context, h *rpc.Header) (*shard, error) {
 		return nil, err
 	}
 	if h.RootVersion > s.version() {
-		if _, err := w.root.AtLeast(ctx, h.RootVersion); err != nil {
+		err := w.turns.take(ctx, w.turns.join(), func() error {
+			_, err := w.root.AtLeast(ctx, h.RootVersion)
+			return err
+		})
+		if err != nil {
 			return nil, fmt.Errorf("shard %s: know root version %d: %w", s.id, h.RootVersion, err)
 		}
 	}
@@ -171,7 +179,7 @@ func (s *shard) serves(ctx context.Context) error {
 			return err
 		}
 		g := s.unserved
-		place := g.join()
+		place := s.w.turns.join()
 		s.mu.Unlock()
 		if err := s.await(ctx, g, place); err != nil {
 			return err

@@ -93,13 +93,18 @@ type Writer struct {
 	dial            rpc.Dialer
 	set             Settings
 	memory          memory
-	forget          func() // takes the observer off the root
+	turns           turns
+	seed            [16]byte  // of the actors' random numbers
+	asked           host.Host // as requests see it
+	running         host.Host // as Run does
+	forget          func()    // takes the observer off the root
 
-	mu       sync.Mutex
-	closed   bool
-	shards   map[manifest.ShardID]*shard // the last claim of each
-	claiming map[manifest.ShardID]bool
-	swept    map[manifest.ShardID]manifest.Position // CollectWAL: the floors it has done
+	mu        sync.Mutex
+	closed    bool
+	shards    map[manifest.ShardID]*shard // the last claim of each
+	claiming  map[manifest.ShardID]bool
+	claimants map[manifest.ShardID]host.Host
+	swept     map[manifest.ShardID]manifest.Position // CollectWAL: the floors it has done
 }
 
 // New makes a Writer. It watches the root from now on; Close ends that.
@@ -111,8 +116,12 @@ func New(c Config) *Writer {
 		root: c.Root, bucket: c.Bucket, store: c.Store, host: c.Host, holder: c.Holder, address: c.Address,
 		log: c.Log, dial: c.Dial, set: c.Settings.withDefaults(),
 		shards: make(map[manifest.ShardID]*shard), claiming: make(map[manifest.ShardID]bool),
-		swept: make(map[manifest.ShardID]manifest.Position),
+		claimants: make(map[manifest.ShardID]host.Host),
+		swept:     make(map[manifest.ShardID]manifest.Position),
 	}
+	w.turns.clock = c.Host.Clock
+	w.seed = c.Host.ID16()
+	w.asked, w.running = w.actor("requests"), w.actor("run")
 	w.memory.limit = w.set.MemtableBytes
 	w.memory.high = make(chan struct{}, 1)
 	w.forget = c.Root.AddObserver(w.absorb)

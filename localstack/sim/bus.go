@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"sort"
 	"sync"
+	"sync/atomic"
 	"testing/synctest"
 	"time"
 )
@@ -23,6 +24,7 @@ type Bus struct {
 	rng   *rand.Rand
 	start time.Time
 	wake  chan struct{}
+	stop  *atomic.Bool // ends the run early; nil: never
 
 	mu      sync.Mutex
 	waiting []*step
@@ -90,6 +92,11 @@ func (b *Bus) Run(ctx context.Context) {
 			continue
 		}
 		b.note(s)
+		if b.stop != nil && b.stop.Load() {
+			close(s.done)
+			b.releaseAll()
+			return
+		}
 		if !s.node.crashed() {
 			s.run()
 		}

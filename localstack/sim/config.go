@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 )
 
@@ -31,6 +32,8 @@ type Config struct {
 	DriftMax  float64
 	// KeepLog records every step's line.
 	KeepLog bool
+	// Stop, when it is set during the run, ends it: nobody wants the result any more.
+	Stop *atomic.Bool
 }
 
 // Mix weighs the operations.
@@ -58,7 +61,6 @@ func Draw(seed uint64) Config {
 	case 3:
 		c.retries(r)
 	}
-	c.Chunks = c.Shards + r.IntN(4)
 	return c
 }
 
@@ -67,7 +69,8 @@ func oneOf[T any](r *rand.Rand, vs ...T) T { return vs[r.IntN(len(vs))] }
 // mixture draws everything independently.
 func mixture(seed uint64, r *rand.Rand) Config {
 	return Config{
-		Seed: seed, Busy: 90 * time.Second, Quiet: 2 * time.Minute,
+		Chunks: 1 + r.IntN(6),
+		Seed:   seed, Busy: 90 * time.Second, Quiet: 2 * time.Minute,
 		Writers: 2 + r.IntN(2), Routers: 2, Clients: 2 + r.IntN(5), Shards: 1 + r.IntN(3),
 		Docs: 3 + r.IntN(12), Pad: oneOf(r, 0, 0, 100, 5000),
 		Think:     oneOf(r, 50*time.Millisecond, 300*time.Millisecond, 2*time.Second),
@@ -102,11 +105,15 @@ func mixture(seed uint64, r *rand.Rand) Config {
 // clients read through routers with old maps.
 func (c *Config) handoffs(r *rand.Rand) {
 	c.Shards, c.Writers, c.Docs, c.Clients = 2+r.IntN(2), 2, 2+r.IntN(3), 4+r.IntN(3)
+	c.Chunks = 1 + r.IntN(3)
 	c.Think, c.Lease = 50*time.Millisecond, oneOf(r, 2*time.Second, 5*time.Second)
 	c.Chaos.Move = oneOf(r, 300*time.Millisecond, time.Second)
 	c.Chaos.Term, c.Chaos.Crash = oneOf(r, 0, 10*time.Second), oneOf(r, 0, 20*time.Second)
 	c.Store.SlowRoot, c.Store.SlowMax = oneOf(r, 100, 300), oneOf(r, time.Second, 4*time.Second)
 	c.Mix.Read, c.Mix.Delete = 10, 1+r.IntN(4)
+	// A new router knows the new owner; the others still ask the old one.
+	c.Routers, c.Chaos.RouterCrash = 3, oneOf(r, time.Second, 5*time.Second)
+	c.Busy = 40 * time.Second
 }
 
 // takeovers: shards are taken from holders that live, or that are stopped for a while right

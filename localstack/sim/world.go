@@ -43,7 +43,7 @@ type World struct {
 // bubble.
 func newWorld(cfg Config, logs *slog.Logger) (*World, error) {
 	w := &World{cfg: cfg, bus: NewBus(cfg.Seed), rng: rand.New(rand.NewPCG(cfg.Seed, 99)), inner: membucket.New(), events: map[string]int{}, logs: logs}
-	w.bus.keepLog = cfg.KeepLog
+	w.bus.keepLog, w.bus.stop = cfg.KeepLog, cfg.Stop
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	storeNode := NewNode(w.ctx, w.bus, "store", cfg.Seed, 0, 0)
 	w.chaos = NewNode(w.ctx, w.bus, "chaos", cfg.Seed, 0, 0)

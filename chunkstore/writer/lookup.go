@@ -5,9 +5,33 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/granarydb/granary/chunkstore/reader"
+	"github.com/granarydb/granary/chunkstore/reader/query"
+	"github.com/granarydb/granary/chunkstore/segment"
+	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
+	"go.mongodb.org/mongo-driver/v2/bson"
 )
+
+// flushedRow finds the newest flushed version of a row; live is false when there is none, or
+// a deletion.
+func (s *shard) flushedRow(ctx context.Context, v reader.View, key []byte) (row segment.Row, live bool, err error) {
+	err = s.w.turns.read(ctx, func() (err error) {
+		row, live, err = s.w.store.Get(ctx, v, key)
+		return err
+	})
+	return row, live, err
+}
+
+// more continues a search.
+func (s *shard) more(ctx context.Context, cur *query.Cursor, size rpc.Batch) (docs []bson.Raw, done bool, err error) {
+	err = s.w.turns.read(ctx, func() (err error) {
+		docs, done, err = cur.Next(ctx, size)
+		return err
+	})
+	return docs, done, err
+}
 
 // errOtherRefs says that a read met a segment that is gone because the chunk has others by
 // now: look again.
@@ -20,7 +44,11 @@ func (s *shard) missing(ctx context.Context, err error, seen ...*manifest.Chunk)
 	if !errors.Is(err, errkind.NotFound) {
 		return err
 	}
-	st, _, rootErr := s.w.root.Load(ctx)
+	var st *manifest.State
+	rootErr := s.w.turns.take(ctx, s.w.turns.join(), func() (err error) {
+		st, _, err = s.w.root.Load(ctx)
+		return err
+	})
 	if rootErr != nil {
 		return fmt.Errorf("read the root after a segment was missing: %w", rootErr)
 	}
