@@ -117,9 +117,6 @@ func (s *shard) inheritRows(from *memtable, into func(*chunk) **memtable) {
 		if *m == nil {
 			*m = new(memtable)
 		}
-		if broken(rowsKept) {
-			r.at = &stamp{manifest.Position{Epoch: s.epoch, Next: s.durable.Next + 1}}
-		}
 		(*m).put(r)
 		s.grow(r.bytes())
 	})

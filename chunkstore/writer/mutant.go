@@ -20,7 +20,6 @@ const (
 	sealsCollected           // CollectWAL deletes seals too
 	promiseReused            // a promise is used again for a later version of the chunk
 	noLeaseWait              // a takeover serves without the wait
-	rowsKept                 // memory keeps rows of chunks that were given away
 	mutants
 )
 
@@ -29,7 +28,7 @@ var mutantNames = [mutants]string{
 	zeroPromise: "zero-promise", readsInHandoff: "reads-in-handoff", conflictIsFenced: "conflict-is-fenced",
 	appendedAgain: "appended-again", leaseFromReply: "lease-from-reply", readWithoutLease: "read-without-lease",
 	walDeletedEarly: "wal-deleted-early", retriesNotFlushed: "retries-not-flushed", sealsCollected: "seals-collected",
-	promiseReused: "promise-reused", noLeaseWait: "no-lease-wait", rowsKept: "rows-kept",
+	promiseReused: "promise-reused", noLeaseWait: "no-lease-wait",
 }
 
 // String is the name by which ParseMutant knows it.

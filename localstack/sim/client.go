@@ -20,7 +20,7 @@ type client struct {
 	rng     *rand.Rand
 	session [16]byte
 	txn     int64
-	router  int           // the one it sticks to
+	router  int           // 0 or 1: which of its two routers it sticks to
 	last    map[int]int64 // what it believes of each document, for swaps
 }
 
@@ -31,7 +31,6 @@ func newClient(w *World, id int) *client {
 	}
 	binary.BigEndian.PutUint64(c.session[:8], w.cfg.Seed)
 	binary.BigEndian.PutUint64(c.session[8:], uint64(id)+1)
-	c.router = id % len(w.routers)
 	return c
 }
 
@@ -40,7 +39,7 @@ func (c *client) run() {
 	for !c.world.quiet() {
 		c.one(c.draw())
 		if c.rng.IntN(100) < 5 {
-			c.router = c.rng.IntN(len(c.world.routers))
+			c.router = 1 - c.router
 		}
 		pause := time.Duration(c.rng.Int64N(int64(2*c.world.cfg.Think) + 1))
 		if c.node.Host().Sleep(c.node.Context(), pause) != nil {
@@ -95,7 +94,7 @@ func (c *client) one(in Input) {
 			}
 		}
 		if try < 2 {
-			c.router = (c.router + 1) % len(c.world.routers)
+			c.router = 1 - c.router
 			if c.node.Host().Sleep(c.node.Context(), 50*time.Millisecond) != nil {
 				return
 			}
@@ -212,9 +211,11 @@ func number(doc bson.Raw, field string) int64 {
 	return 0
 }
 
-// ask sends a command through the client's router.
+// ask sends a command through one of the client's own two routers. No two clients share one:
+// requests that wait in it for the same answer would go on at the same moment, in an order
+// that the seed does not decide.
 func (w *World) ask(c *client, cmd bson.Raw) (bson.Raw, error) {
-	r := w.routers[c.router].current()
+	r := w.routers[2*c.id+c.router].current()
 	return call(c.node.Context(), w.net, c.node, r.node, fmt.Sprintf("command c%d", c.id), func(ctx context.Context) (bson.Raw, error) {
 		return r.do(ctx, cmd), nil
 	})

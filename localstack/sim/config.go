@@ -13,7 +13,6 @@ type Config struct {
 	Busy      time.Duration // load and faults
 	Quiet     time.Duration // no faults: everything must come back
 	Writers   int
-	Routers   int
 	Clients   int
 	Shards    int
 	Chunks    int
@@ -71,7 +70,7 @@ func mixture(seed uint64, r *rand.Rand) Config {
 	return Config{
 		Chunks: 1 + r.IntN(6),
 		Seed:   seed, Busy: 90 * time.Second, Quiet: 2 * time.Minute,
-		Writers: 2 + r.IntN(2), Routers: 2, Clients: 2 + r.IntN(5), Shards: 1 + r.IntN(3),
+		Writers: 2 + r.IntN(2), Clients: 2 + r.IntN(5), Shards: 1 + r.IntN(3),
 		Docs: 3 + r.IntN(12), Pad: oneOf(r, 0, 0, 100, 5000),
 		Think:     oneOf(r, 50*time.Millisecond, 300*time.Millisecond, 2*time.Second),
 		Patience:  oneOf(r, 2*time.Second, 10*time.Second),
@@ -112,7 +111,7 @@ func (c *Config) handoffs(r *rand.Rand) {
 	c.Store.SlowRoot, c.Store.SlowMax = oneOf(r, 100, 300), oneOf(r, time.Second, 4*time.Second)
 	c.Mix.Read, c.Mix.Delete = 10, 1+r.IntN(4)
 	// A new router knows the new owner; the others still ask the old one.
-	c.Routers, c.Chaos.RouterCrash = 3, oneOf(r, time.Second, 5*time.Second)
+	c.Chaos.RouterCrash = oneOf(r, time.Second, 5*time.Second)
 	c.Busy = 40 * time.Second
 }
 

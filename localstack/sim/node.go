@@ -24,7 +24,8 @@ type Node struct {
 	kill   context.CancelCauseFunc
 
 	mu      sync.Mutex
-	rng     *rand.Rand
+	seed    uint64
+	rngs    map[string]*rand.Rand
 	dead    bool
 	stopped bool
 }
@@ -34,12 +35,25 @@ func NewNode(ctx context.Context, b *Bus, name string, seed uint64, offset time.
 	ctx, kill := context.WithCancelCause(ctx)
 	return &Node{
 		name: name, bus: b, offset: offset, drift: drift, ctx: ctx, kill: kill,
-		rng: rand.New(rand.NewPCG(seed, hashString(name))),
+		seed: seed, rngs: map[string]*rand.Rand{},
 	}
 }
 
 // Host is what the process's code gets handed in.
-func (n *Node) Host() host.Host { return host.Host{Clock: nodeClock{n}, Rand: nodeRand{n}} }
+func (n *Node) Host() host.Host { return n.HostOf("main") }
+
+// HostOf is the host as one part of the process gets it, with randomness of its own: two
+// parts that drew from one stream at the same moment would get each other's numbers.
+func (n *Node) HostOf(part string) host.Host {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	rng := n.rngs[part]
+	if rng == nil {
+		rng = rand.New(rand.NewPCG(n.seed, hashString(n.name+" "+part)))
+		n.rngs[part] = rng
+	}
+	return host.Host{Clock: nodeClock{n}, Rand: nodeRand{n, rng}}
+}
 
 // Context ends when the process is killed.
 func (n *Node) Context() context.Context { return n.ctx }
@@ -105,10 +119,13 @@ func (c nodeClock) WithTimeout(ctx context.Context, d time.Duration) (context.Co
 	return context.WithTimeout(ctx, c.real(d))
 }
 
-type nodeRand struct{ n *Node }
+type nodeRand struct {
+	n   *Node
+	rng *rand.Rand
+}
 
 func (r nodeRand) Uint64() uint64 {
 	r.n.mu.Lock()
 	defer r.n.mu.Unlock()
-	return r.n.rng.Uint64()
+	return r.rng.Uint64()
 }

@@ -65,7 +65,7 @@ func (w *World) newProcess(s *slot) (*process, *reader.Store) {
 	offset, drift := w.skew(name)
 	p := &process{node: NewNode(w.ctx, w.bus, name, w.cfg.Seed, offset, drift)}
 	p.store = w.store.For(p.node)
-	p.root = manifest.NewRoot(bucket.NewCell(p.store), p.node.Host(), nil)
+	p.root = manifest.NewRoot(bucket.NewCell(p.store), p.node.HostOf("root"), nil)
 	cache := segment.NewCache(1 << 20)
 	return p, reader.NewStore(func(manifest.LocationID) (bucket.Bucket, error) { return p.store, nil }, cache)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/bucket/membucket"
+	"github.com/granarydb/granary/chunkstore/writer"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/compactor/gc"
 	"github.com/granarydb/granary/manifest"
@@ -61,7 +62,7 @@ func newWorld(cfg Config, logs *slog.Logger) (*World, error) {
 	for i := range cfg.Writers {
 		w.writers = append(w.writers, &slot{name: fmt.Sprintf("w%d", i)})
 	}
-	for i := range cfg.Routers {
+	for i := range 2 * (cfg.Clients + 1) { // two for each client, and for the reader at the end
 		w.routers = append(w.routers, &slot{name: fmt.Sprintf("r%d", i)})
 	}
 	return w, nil
@@ -218,9 +219,24 @@ func (w *World) pauseSomeone() {
 // adopt lets a live writer take a shard whose holder is gone. A holder that lives takes back
 // what it lost, and free shards are taken, by the writers themselves.
 func (w *World) adopt() {
+	w.checkFences()
 	for _, s := range w.checker.state.Shards() {
 		if s.Status != manifest.ShardFree && w.alive(s.Holder) == nil {
 			w.anyWriter().current().hold(s.ID)
+		}
+	}
+}
+
+// checkFences requires that nobody thinks to be fenced whom nobody fenced: a seal comes after
+// a claim, and a claim is in the root.
+func (w *World) checkFences() {
+	for _, s := range w.writers {
+		p := s.current()
+		for _, sh := range p.writer.Status().Shards {
+			now := w.checker.state.Shard(sh.ID)
+			if sh.Phase == writer.Ended && strings.Contains(sh.Reason, "append wal") && strings.Contains(sh.Reason, "fenced") && now.Epoch == sh.Epoch {
+				w.fail("%s gave up shard %s epoch %d, which is current: %s", p.node.name, sh.ID, sh.Epoch, sh.Reason)
+			}
 		}
 	}
 }
@@ -275,8 +291,11 @@ func (w *World) toHolder(id manifest.ShardID, holder string, do func(context.Con
 	go do(w.chaos.Context(), o)
 }
 
-// collect runs one sweep of the collector, in a process of its own.
+// collect runs one sweep of the collector, in a process of its own, and lets a writer look
+// after the logs of its shards.
 func (w *World) collect() {
+	p := w.anyWriter().current()
+	p.run(func(ctx context.Context) { _, _ = p.writer.CollectWAL(ctx) })
 	w.did("collector")
 	node := NewNode(w.ctx, w.bus, fmt.Sprintf("gc.%d", w.events["collector"]), w.cfg.Seed, 0, 0)
 	store := w.store.For(node)
