@@ -80,9 +80,10 @@ const (
 	BatchBytesMin = 256 << 10
 	// WriteOpsMax bounds the statements of one request to an owner.
 	WriteOpsMax = 100_000
-	// UnreachableMax is how often in a row, and UnreachableFor how long at least, a holder
-	// may not answer one operation before the Claimer is asked.
+	// UnreachableMax is how often in a row a holder may not answer one operation before the
+	// Claimer is asked.
 	UnreachableMax = 3
+	// UnreachableFor is how long at least it must have been silent by then.
 	UnreachableFor = time.Second
 )
 

@@ -252,7 +252,7 @@ func (w *world) flush(rows []row, delta int64, change func(*manifest.SegmentRef)
 	for i, r := range rows {
 		w.must(sw.Add(segment.Row{Collection: 1, Key: r.key, Seq: c.MaxSeq + manifest.Seq(i) + 1, Doc: r.doc}))
 	}
-	w.must(sw.Cut(segment.CutInfo{Collection: 1, Clip: c.Range}))
+	w.must(sw.Cut(segment.Part{Collection: 1, Clip: c.Range}))
 	body, _, err := sw.Finish()
 	w.must(err)
 	w.put(id.Key(), body)

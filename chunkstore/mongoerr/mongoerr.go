@@ -1,5 +1,10 @@
 // Package mongoerr holds MongoDB's error codes as far as this system answers with them:
 // the one type that carries a code from where a rule is broken to the client's driver.
+//
+// A driver acts on the code and the labels, a person reads the text. Both are MongoDB's
+// where MongoDB has them, so that what people know of it stays true here. Errors inside the
+// system are kinds of errkind instead; the router turns those that reach a client into one
+// of these.
 package mongoerr
 
 import "fmt"

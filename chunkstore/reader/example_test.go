@@ -48,7 +48,7 @@ func upload(ctx context.Context, b bucket.Bucket, names ...string) []manifest.Se
 			panic(err)
 		}
 	}
-	if err := w.Cut(segment.CutInfo{Collection: 7}); err != nil {
+	if err := w.Cut(segment.Part{Collection: 7}); err != nil {
 		panic(err)
 	}
 	body, _, err := w.Finish()

@@ -52,7 +52,7 @@ func (w *world) addRetries(entries ...segment.RetryEntry) {
 	for _, e := range entries {
 		w.must(sw.AddRetry(e))
 	}
-	w.must(sw.Cut(segment.CutInfo{Collection: collection}))
+	w.must(sw.Cut(segment.Part{Collection: collection}))
 	body, _, err := sw.Finish()
 	w.must(err)
 	_, err = w.inner.Put(ctx, id.Key(), body, bucket.Condition{})

@@ -72,7 +72,7 @@ func (w *world) add(rows ...segment.Row) *manifest.SegmentRef {
 	for _, r := range rows {
 		w.must(sw.Add(r))
 	}
-	w.must(sw.Cut(segment.CutInfo{Collection: collection}))
+	w.must(sw.Cut(segment.Part{Collection: collection}))
 	body, _, err := sw.Finish()
 	w.must(err)
 	w.upload(id, body)

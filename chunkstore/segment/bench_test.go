@@ -94,7 +94,7 @@ func benchBuild(b *testing.B, c Codec, rows []Row) *Writer {
 			b.Fatal(err)
 		}
 	}
-	check(b, w.Cut(CutInfo{Collection: 1}))
+	check(b, w.Cut(Part{Collection: 1}))
 	_, _, err := w.Finish()
 	check(b, err)
 	return w

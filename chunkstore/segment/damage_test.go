@@ -155,7 +155,7 @@ func TestSwappedBytesAreCorrupt(t *testing.T) {
 		for _, r := range rows {
 			check(t, w.Add(r))
 		}
-		check(t, w.Cut(CutInfo{Collection: 1}))
+		check(t, w.Cut(Part{Collection: 1}))
 		body, _, err := w.Finish()
 		check(t, err)
 		return body, w.Refs()[0]
@@ -271,7 +271,7 @@ func TestUnknownFramesArePassedOver(t *testing.T) {
 			check(t, w.Add(r))
 		}
 		check(t, w.AddRetry(RetryEntry{Collection: 1, Key: key(1)}))
-		check(t, w.Cut(CutInfo{Collection: 1}))
+		check(t, w.Cut(Part{Collection: 1}))
 		w.flushBlock()
 		w.appendFrame(c.kind, []byte("between"))
 		body, _, err := w.Finish()

@@ -27,7 +27,7 @@ func Example() {
 			panic(err)
 		}
 	}
-	if err := w.Cut(segment.CutInfo{Collection: 1, Clip: shardkey.Range{Max: []byte("m")}}); err != nil {
+	if err := w.Cut(segment.Part{Collection: 1, Clip: shardkey.Range{Max: []byte("m")}}); err != nil {
 		panic(err)
 	}
 	body, _, err := w.Finish()

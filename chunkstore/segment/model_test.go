@@ -24,7 +24,7 @@ func TestReaderAnswersAsTheSortedRowsDo(t *testing.T) {
 		for i, r := range rows {
 			must(t, w.Add(r))
 			if i == len(rows)-1 || rows[i+1].Collection != r.Collection {
-				must(t, w.Cut(CutInfo{Collection: r.Collection}))
+				must(t, w.Cut(Part{Collection: r.Collection}))
 			}
 		}
 		body, _, err := w.Finish()

@@ -107,7 +107,7 @@ func build(t testing.TB, o *WriterOptions, rows []Row, retries []RetryEntry) ([]
 				check(t, w.AddRetry(e))
 			}
 		}
-		check(t, w.Cut(CutInfo{Collection: c}))
+		check(t, w.Cut(Part{Collection: c}))
 	}
 	body, tail, err := w.Finish()
 	check(t, err)

@@ -23,8 +23,8 @@ type WriterOptions struct {
 
 const blockSizeDefault = 64 << 10
 
-// CutInfo names the chunk whose rows and retry entries were added since the last Cut.
-type CutInfo struct {
+// Part names the chunk whose rows and retry entries were added since the last Cut.
+type Part struct {
 	Collection manifest.CollectionID
 	Clip       shardkey.Range
 }
@@ -166,7 +166,7 @@ func (w *Writer) AddRetry(e RetryEntry) error {
 // Cut ends a chunk: the rows and retry entries since the last Cut become one reference,
 // also when there are none (the caller drops that one). A block may go on across the cut.
 // Errors: Invalid when one of them is outside the chunk.
-func (w *Writer) Cut(c CutInfo) error {
+func (w *Writer) Cut(c Part) error {
 	if err := w.checkCut(c); err != nil {
 		return fmt.Errorf("cut segment %s: %w", w.id, err)
 	}
@@ -187,7 +187,7 @@ func (w *Writer) Cut(c CutInfo) error {
 	return nil
 }
 
-func (w *Writer) checkCut(c CutInfo) error {
+func (w *Writer) checkCut(c Part) error {
 	if w.cut.rows > 0 && (w.cut.collection != c.Collection || !within(c.Clip, w.cut.minKey) || !within(c.Clip, w.lastKey())) {
 		return invalidf("rows %d %x to %x are not all in collection %d [%x, %x)", w.cut.collection, w.cut.minKey, w.lastKey(), c.Collection, c.Clip.Min, c.Clip.Max)
 	}

@@ -25,15 +25,15 @@ func TestCutsBecomeReferences(t *testing.T) {
 	t.Parallel()
 	w := NewWriter(segmentID(1), &WriterOptions{BlockSize: 300, Location: 4})
 	type chunk struct {
-		CutInfo
+		Part
 		rows []Row
 		want manifest.SegmentRef
 	}
 	chunks := []chunk{
-		{CutInfo: CutInfo{Collection: 1, Clip: shardkey.Range{Max: key(10)}}},
-		{CutInfo: CutInfo{Collection: 1, Clip: shardkey.Range{Min: key(10), Max: key(20)}}},
-		{CutInfo: CutInfo{Collection: 1, Clip: shardkey.Range{Min: key(20)}}},
-		{CutInfo: CutInfo{Collection: 2}},
+		{Part: Part{Collection: 1, Clip: shardkey.Range{Max: key(10)}}},
+		{Part: Part{Collection: 1, Clip: shardkey.Range{Min: key(10), Max: key(20)}}},
+		{Part: Part{Collection: 1, Clip: shardkey.Range{Min: key(20)}}},
+		{Part: Part{Collection: 2}},
 	}
 	for i := range chunks {
 		c := &chunks[i]
@@ -54,7 +54,7 @@ func TestCutsBecomeReferences(t *testing.T) {
 		if from < to {
 			c.want.MinKey, c.want.MaxKey, c.want.MinSeq, c.want.MaxSeq = key(from), key(to-1), 100, 106
 		}
-		check(t, w.Cut(c.CutInfo))
+		check(t, w.Cut(c.Part))
 	}
 	chunks[1].want.RetryUntil = 50
 	body, tail, err := w.Finish()
@@ -93,7 +93,7 @@ func TestWriterRefusesWhatWouldNotRead(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, c := range []CutInfo{
+	for _, c := range []Part{
 		{Collection: 1}, {Collection: 2, Clip: shardkey.Range{Min: key(6)}}, {Collection: 2, Clip: shardkey.Range{Max: key(5)}},
 	} {
 		wantKind(t, w.Cut(c), errkind.Invalid)
@@ -104,9 +104,9 @@ func TestWriterRefusesWhatWouldNotRead(t *testing.T) {
 	_, _, err := w.Finish()
 	wantKind(t, err, errkind.Invalid)
 	check(t, w.AddRetry(RetryEntry{Collection: 2, Key: key(7)}))
-	wantKind(t, w.Cut(CutInfo{Collection: 2, Clip: shardkey.Range{Max: key(6)}}), errkind.Invalid)
+	wantKind(t, w.Cut(Part{Collection: 2, Clip: shardkey.Range{Max: key(6)}}), errkind.Invalid)
 	check(t, w.Add(put(2, 5, 9, "older")))
-	check(t, w.Cut(CutInfo{Collection: 2}))
+	check(t, w.Cut(Part{Collection: 2}))
 	if w.Rows() != 2 || w.Size() <= headerSize {
 		t.Errorf("%d rows, %d bytes", w.Rows(), w.Size())
 	}
@@ -168,7 +168,7 @@ func TestSegmentWithoutRows(t *testing.T) {
 		for _, e := range entries {
 			check(t, w.AddRetry(e))
 		}
-		check(t, w.Cut(CutInfo{Collection: 1}))
+		check(t, w.Cut(Part{Collection: 1}))
 		body, _, err := w.Finish()
 		check(t, err)
 		r, obj := open(t, body, w.Refs(), nil)
@@ -195,7 +195,7 @@ func TestIndexExpandsLittle(t *testing.T) {
 		k := append(bytes.Repeat([]byte("p"), 5000), key(i)...)
 		check(t, w.Add(Row{Collection: 1, Key: k, Delete: true}))
 	}
-	check(t, w.Cut(CutInfo{Collection: 1}))
+	check(t, w.Cut(Part{Collection: 1}))
 	body, _, err := w.Finish()
 	check(t, err)
 	r, _ := open(t, body, w.Refs(), nil)

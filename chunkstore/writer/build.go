@@ -90,7 +90,7 @@ func (b *builder) begin() {
 
 func (b *builder) cut(p *part) error {
 	b.cuts = append(b.cuts, p)
-	return b.w.Cut(segment.CutInfo{Collection: p.info.Collection, Clip: p.info.Range})
+	return b.w.Cut(segment.Part{Collection: p.info.Collection, Clip: p.info.Range})
 }
 
 // store uploads the segment that was begun. The name is fresh, so that sending the same

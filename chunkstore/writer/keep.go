@@ -16,21 +16,23 @@ const keepEvery = time.Second
 // or nobody. A shard that another process claimed is left to it. It returns when ctx ends,
 // with nothing left running.
 func (w *Writer) Keep(ctx context.Context) error {
-	for w.host.Sleep(ctx, w.host.Jitter(keepEvery)) == nil {
+	h := w.actor("keep")
+	for h.Sleep(ctx, h.Jitter(keepEvery)) == nil {
 		st := w.root.State()
 		if st == nil {
 			continue
 		}
 		var all sync.WaitGroup
-		for _, h := range st.Shards() {
-			if !w.lost(h) {
+		for _, x := range st.Shards() {
+			if !w.lost(x) {
 				continue
 			}
 			all.Go(func() {
-				if err := w.Hold(ctx, h.ID); err != nil && ctx.Err() == nil {
-					w.log.Warn("shard not taken back, the next try follows", "shard", h.ID, "cause", err)
+				if err := w.Hold(ctx, x.ID); err != nil && ctx.Err() == nil {
+					w.log.Warn("shard not taken back, the next try follows", "shard", x.ID, "cause", err)
 				}
 			})
+			w.turns.yield(ctx) // one claim begins after another
 		}
 		all.Wait()
 	}

@@ -312,6 +312,7 @@ func TestUnknownCommitIsResolvedWhenTheBucketIsBack(t *testing.T) {
 		w.collection("a")
 		c := w.client()
 		c.insert("{_id: 1}", "{_id: 2}")
+		c.mapped = w.state()
 		p.fault.SetPlan(func(call faultbucket.Call) faultbucket.Fault {
 			if strings.HasPrefix(call.Key, "meta/") {
 				return faultbucket.Fault{Kind: faultbucket.After}
@@ -327,6 +328,7 @@ func TestUnknownCommitIsResolvedWhenTheBucketIsBack(t *testing.T) {
 		c.insert("{_id: 3}") // the WAL goes on
 		p.fault.SetPlan(nil)
 		check(t, <-flushed)
+		c.mapped = nil
 		c.want("{_id: 1}", "{_id: 2}", "{_id: 3}")
 		p.flushAll("a")
 		c.wantRows(1, 3)

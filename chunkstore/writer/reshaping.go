@@ -51,7 +51,7 @@ func (w *Writer) takeBackMarks(ctx context.Context, seen map[string]time.Duratio
 			continue
 		}
 		_, err := w.root.Commit(ctx, manifest.Edit{
-			Op: w.host.ID16(), Millis: w.host.Wall().UnixMilli(),
+			Op: w.running.ID16(), Millis: w.host.Wall().UnixMilli(),
 			Changes: []manifest.Change{manifest.AlterCollection{Was: *c, Now: c.WithoutReshaping()}},
 		})
 		w.log.Info("took back the mark of a collection that was getting another key", "ns", c.Namespace(), "cause", err)

@@ -614,7 +614,7 @@ func (p *proc) promise(s manifest.ShardID, at manifest.ChunkAt) manifest.Positio
 func (w *world) directDelete(t *testing.T, chunk *manifest.Chunk, id any) {
 	t.Helper()
 	store := reader.NewStore(func(manifest.LocationID) (bucket.Bucket, error) { return w.mem, nil }, segment.NewCache(1<<20))
-	job := manifest.Job{ID: manifest.JobID{1}, Kind: "compact", Holder: "test"}
+	job := manifest.Job{ID: w.host.ID16(), Kind: "compact", Holder: "test"}
 	sw := segment.NewWriter(manifest.SegmentID{Creator: manifest.Creator{Kind: manifest.CreatorJob, Job: job.ID}, Random: w.host.ID16()}, nil)
 	rows := int64(0)
 	it := store.Scan(t.Context(), reader.View{Chunk: chunk}, chunk.Range, false)
@@ -630,7 +630,7 @@ func (w *world) directDelete(t *testing.T, chunk *manifest.Chunk, id any) {
 	for _, e := range retries {
 		check(t, sw.AddRetry(e))
 	}
-	check(t, sw.Cut(segment.CutInfo{Collection: chunk.Collection, Clip: chunk.Range}))
+	check(t, sw.Cut(segment.Part{Collection: chunk.Collection, Clip: chunk.Range}))
 	body, _, err := sw.Finish()
 	check(t, err)
 	ref := sw.Refs()[0]

@@ -93,6 +93,7 @@ func stress(t *testing.T, seed uint64, long time.Duration) (wrong []string) {
 func (l *life) process() *proc {
 	p := l.w.process("", func(s *Settings) {
 		s.BatchRecords = 1 + l.n(20)
+		s.Lease = time.Duration(100+l.n(3000)) * time.Millisecond
 		s.IdleFlush = time.Duration(1+l.n(20)) * 100 * time.Millisecond
 		s.RootPoll = time.Duration(1+l.n(100)) * 100 * time.Millisecond
 		s.MovePreflush = int64(l.n(2000))

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/granarydb/granary/chunkstore/document"
@@ -68,6 +70,7 @@ func runLocal(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return fmt.Errorf("--mongo %s: %w; another address: granary local --mongo 127.0.0.1:27018", cmd.String("mongo"), err)
 	}
+	limitMemory(cmd)
 	stack, err := localstack.Open(ctx, b, h, localstack.Options{
 		Shards: cmd.Int("shards"), Lease: cmd.Duration("lease"), Log: log,
 		Address: listener.Addr().String(), Program: version(),
@@ -97,6 +100,18 @@ func runLocal(ctx context.Context, cmd *cli.Command) error {
 	drain, cancel := h.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()
 	return errors.Join(failed, server.Drain(drain), stack.Close(drain))
+}
+
+// memoryBeside is what the process needs besides memtables and cache: requests under way,
+// retry ids, segments being built.
+const memoryBeside = 192 << 20
+
+// limitMemory makes the collector work before the heap has doubled, unless GOMEMLIMIT says
+// otherwise.
+func limitMemory(cmd *cli.Command) {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(int64(cmd.Int("memtable-mb")+cmd.Int("cache-mb"))<<20 + memoryBeside)
+	}
 }
 
 // validate is what every document from a client passes before anything looks into it.

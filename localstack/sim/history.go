@@ -25,6 +25,7 @@ const (
 	OpDelete         // delete
 )
 
+// String is the operation's name in histories and logs.
 func (k OpKind) String() string {
 	return [...]string{"read", "insert", "inc", "add", "replace", "swap", "delete"}[k]
 }

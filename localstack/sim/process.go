@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/granarydb/granary/chunkstore/bucket"
@@ -45,9 +44,6 @@ func (s *slot) nextName() string {
 	s.born++
 	return fmt.Sprintf("%s.%d", s.name, s.born)
 }
-
-// slotOf is the slot that a process name belongs to.
-func slotOf(process string) string { return strings.SplitN(process, ".", 2)[0] }
 
 // process is one simulated process: a writer or a router, with its own idea of the root.
 type process struct {

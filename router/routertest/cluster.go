@@ -26,6 +26,7 @@ import (
 type Fate int
 
 const (
+	// Deliver: it arrives, and so does the reply.
 	Deliver Fate = iota
 	// LoseRequest: the owner never gets it.
 	LoseRequest

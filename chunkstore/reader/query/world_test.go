@@ -89,7 +89,7 @@ func (w *world) flush(docs ...bson.Raw) {
 			w.must(sw.Add(r))
 			c.flushed[string(r.Key)] = true
 		}
-		w.must(sw.Cut(segment.CutInfo{Collection: collection, Clip: c.entry.Range}))
+		w.must(sw.Cut(segment.Part{Collection: collection, Clip: c.entry.Range}))
 		body, _, err := sw.Finish()
 		w.must(err)
 		_, err = w.bucket.Put(ctx, id.Key(), body, bucket.Condition{})

@@ -195,8 +195,11 @@ type WriteOp struct {
 type ReturnDoc uint8
 
 const (
+	// ReturnNone: counts only.
 	ReturnNone ReturnDoc = iota
+	// ReturnBefore: as it was when the operation matched it.
 	ReturnBefore
+	// ReturnAfter: as the operation left it, or inserted it.
 	ReturnAfter
 )
 

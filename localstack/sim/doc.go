@@ -1,0 +1,26 @@
+// Package sim runs whole clusters of the real code on simulated time, stores and networks,
+// one step at a time, from a seed.
+//
+//	clients --> routers --> writers --> store        chaos: crashes, pauses, moves,
+//	   |           |           |          |          takeovers, collections
+//	   +-----------+-----------+----------+---> bus: one step at a time
+//
+// Every contact of a process with its world is a step (Bus): a request applied by the
+// store, an answer seen, a call taken, a timer that fired. The scheduler waits until every
+// goroutine of the bubble is blocked, draws one waiting step from the seed, runs it, and
+// begins again, so a seed shows the same run every time. Requests are lost before their
+// effect and after it, applied late and applied twice; clocks are wrong by hours and run
+// fast or slow; processes are killed between any two steps, or stopped for a while and
+// woken as the zombies that leases and seals are for.
+//
+// Three things judge a run. Every new root is held against all invariants and against the
+// root before it, before anyone sees it. In the end fsck reads every row. And what clients
+// were told must be linearizable per document; operations without an answer count when
+// their id is found in any log object that was ever written, and did not happen otherwise.
+// After the last fault everything must come back.
+//
+// A simulation is worth what it finds. With the build tag mutants, one rule of the protocol
+// at a time is switched off, and some seed must notice.
+//
+// The package is for tests; nothing in it is an interface.
+package sim
