@@ -8,12 +8,18 @@ import (
 	"time"
 )
 
-var mutantSeeds = flag.Int("mutantseeds", 60, "seeds for each broken rule")
+var mutantSeeds = flag.Int("mutantseeds", 200, "seeds for each broken rule")
 
-// Each rule that is switched off is noticed by the random cluster life, or is one of those
-// that only a simulation with a scheduler of its own can bring out.
+// aimed are the rules that this random life is too tame to miss: the simulation, which can
+// stop a process between any two steps, aims at them.
+var aimed = map[Mutant]bool{readsInHandoff: true, conflictIsFenced: true, leaseFromReply: true}
+
+// Each rule that is switched off is noticed by the random cluster life.
 func TestBrokenRulesAreNoticed(t *testing.T) {
 	for _, m := range Mutants() {
+		if aimed[m] {
+			continue
+		}
 		t.Run(m.String(), func(t *testing.T) {
 			SetMutant(m)
 			defer SetMutant(none)
