@@ -102,7 +102,7 @@ func (w *writing) writeGoal(ctx context.Context, k *work) error {
 		case applied(res) && !k.goal.id.IsZero():
 			k.finish(w.upserted(k))
 			return nil
-		case applied(res):
+		case applied(res) || res.Err != nil:
 			w.take(k, res)
 			return nil
 		}
@@ -198,7 +198,7 @@ func (w *writing) refuseDirect(ctx context.Context, k *work) error {
 	for _, r := range runs {
 		all = all && len(r.results) == len(r.ops)
 		for _, res := range r.results {
-			if !res.Stale && applied(res) {
+			if !res.Stale && (applied(res) || res.Err != nil) {
 				w.take(k, res)
 				return nil
 			}

@@ -364,7 +364,7 @@ func (x *exec) entry(op *rpc.WriteOp, key, reply []byte) *retry {
 }
 
 // recorded is the result of an operation that was carried out before. Requires: the mutex.
-func (x *exec) recorded(e *retry) (rpc.WriteResult, error) {
+func (x *exec) recorded(op *rpc.WriteOp, e *retry) (rpc.WriteResult, error) {
 	x.depend(e.in)
 	x.s.counts.Retries++
 	switch kindOf(&e.RetryEntry) {
@@ -372,6 +372,13 @@ func (x *exec) recorded(e *retry) (rpc.WriteResult, error) {
 		return rpc.WriteResult{N: 1}, nil
 	case refused:
 		return rpc.WriteResult{}, nil
+	case duplicated:
+		if op.Kind == rpc.Refuse {
+			return rpc.WriteResult{}, nil
+		}
+		return rpc.WriteResult{Err: duplicateKey(x.coll, op.Doc)}, nil
+	case errored:
+		return parseErrored(e.Reply)
 	}
 	return parseAnswer(e.Reply)
 }

@@ -46,7 +46,7 @@ func (x *exec) change(ctx context.Context, op *rpc.WriteOp) (res rpc.WriteResult
 	}
 	e, err := c.before(op.Op)
 	if e != nil {
-		res, err = x.recorded(e)
+		res, err = x.recorded(op, e)
 	} else if op.Multi {
 		err = nil // its parts will tell
 	}
@@ -55,11 +55,28 @@ func (x *exec) change(ctx context.Context, op *rpc.WriteOp) (res rpc.WriteResult
 	case e != nil || err != nil:
 		return res, err
 	case op.Multi:
-		return x.changeMany(ctx, m)
+		res, err = x.changeMany(ctx, m)
 	case op.Key != nil:
-		return x.changeKey(ctx, m)
+		res, err = x.changeKey(ctx, m)
+	default:
+		res, err = x.changeFirst(ctx, m)
 	}
-	return x.changeFirst(ctx, m)
+	if errors.As(err, &res.Err) {
+		return res, x.fail(ctx, op, &res)
+	}
+	return res, err
+}
+
+// fail makes the error that ended a retryable operation its outcome for good: an attempt
+// that was sent earlier and comes later does not succeed where this one failed, since who
+// sent both has been told so.
+func (x *exec) fail(ctx context.Context, op *rpc.WriteOp, res *rpc.WriteResult) error {
+	if op.Op == (rpc.OpID{}) || res.Err.Code == mongoerr.TransactionTooOld {
+		return nil
+	}
+	return x.put(ctx, op, func(c *chunk) ([]change, error) {
+		return []change{{path: x.placeOf(op, c), op: wal.RetryOnly, retry: x.entry(op, nil, erroredReply(res))}}, nil
+	})
 }
 
 // parse compiles what the operation asks for. Errors: *mongoerr.Error.

@@ -130,7 +130,9 @@ func (x *exec) insertKnown(run []insertion) (done int, stop why, err error) {
 			switch {
 			case r != nil && r.live():
 				x.depend(b)
-				x.duplicate(in)
+				if !x.duplicate(c, in) {
+					return i, fullBatch, nil
+				}
 			case r == nil && mayHold(c.info, in.path[4:]):
 				return i, lookNeeded, nil
 			case !x.store(c, in):
@@ -174,7 +176,7 @@ func (x *exec) insertedBefore(c *chunk, in *insertion) (bool, error) {
 	}
 	var res rpc.WriteResult
 	if e != nil {
-		res, err = x.recorded(e)
+		res, err = x.recorded(in.op, e)
 	}
 	if err := x.result(&res, err); err != nil {
 		return false, err
@@ -195,9 +197,20 @@ func (x *exec) store(c *chunk, in *insertion) bool {
 	return false
 }
 
-func (x *exec) duplicate(in *insertion) {
-	x.unproved = true
+// duplicate is store for an insert whose key is taken. That is recorded too, for the reason
+// that fail gives.
+func (x *exec) duplicate(c *chunk, in *insertion) bool {
+	ch := change{path: in.path, op: wal.RetryOnly}
+	if in.op.Op == (rpc.OpID{}) {
+		x.unproved = true
+	} else if !x.s.room(ch) {
+		return false
+	} else {
+		ch.retry = x.entry(in.op, nil, duplicatedReply)
+		x.add(c, ch)
+	}
 	x.results = append(x.results, rpc.WriteResult{Err: duplicateKey(x.coll, in.op.Doc)})
+	return true
 }
 
 // insertLooked takes the latches of as many inserts as are free and differ, looks into
@@ -305,7 +318,7 @@ func (x *exec) appendOne(c *chunk, in *insertion) bool {
 	case in.err != nil:
 		x.results = append(x.results, rpc.WriteResult{Err: in.err})
 	case in.dup:
-		x.duplicate(in)
+		return x.duplicate(c, in)
 	default:
 		return x.store(c, in)
 	}

@@ -29,7 +29,7 @@ func (x *exec) refuse(ctx context.Context, op *rpc.WriteOp) (res rpc.WriteResult
 			return nil, false, err
 		}
 		if e != nil {
-			res, err = x.recorded(e)
+			res, err = x.recorded(op, e)
 			return nil, false, err
 		}
 		return x.entry(op, nil, refusedReply), true, nil

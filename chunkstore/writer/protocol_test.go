@@ -518,6 +518,55 @@ func TestIntentAndRefusal(t *testing.T) {
 	})
 }
 
+// A failure is as final as a success: the earlier of two attempts comes late, when it could
+// succeed, but whoever sent both has been told that they failed.
+func TestALateAttemptFailsAsTheLaterOneDid(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(t *testing.T, w *world) {
+		p := w.process("p").holds("a")
+		w.collection("a")
+		c := w.client()
+		c.insert("{_id: 1, v: 1}", `{_id: 2, v: "text"}`, "{_id: 3, v: 1}")
+		p.flushAll("a")
+		c.insert("{_id: 4, v: 1}")
+		flushed, pending := c.op(insertOp("{_id: 1, v: 2}")), c.op(insertOp("{_id: 4, v: 2}"))
+		inc := c.op(updateOp(2, "{$inc: {v: 1}}"))
+		all := updateOp(0, "{$inc: {v: 1}}")
+		all.Multi, all.Filter, all.Key = true, doc("{}"), nil
+		many := c.op(all)
+		attempts := []rpc.WriteOp{flushed, pending, inc, many}
+		codes := []mongoerr.Code{mongoerr.DuplicateKey, mongoerr.DuplicateKey, mongoerr.TypeMismatch, mongoerr.TypeMismatch}
+		var told []rpc.WriteResult
+		for i, op := range attempts {
+			res := c.do(op)
+			if res.Err == nil || res.Err.Code != codes[i] {
+				t.Fatalf("attempt %d: %+v", i, res)
+			}
+			told = append(told, res)
+		}
+		c.remove(1)
+		c.remove(4)
+		c.do(c.op(updateOp(2, "{$set: {v: 5}}")))
+		late := func() {
+			t.Helper()
+			for i, op := range attempts {
+				diff(t, c.do(op), told[i])
+			}
+			c.want("{_id: 2, v: 5}", "{_id: 3, v: 1}")
+		}
+		late()
+		p.flushAll("a")
+		late()
+		p.kill()
+		w.process("q").holds("a")
+		late()
+		refuse := rpc.WriteOp{Kind: rpc.Refuse, Op: inc.Op, Key: idKey(2)}
+		diff(t, c.do(refuse), told[2])
+		refuse = rpc.WriteOp{Kind: rpc.Refuse, Op: flushed.Op, Key: idKey(1)}
+		diff(t, c.do(refuse), rpc.WriteResult{})
+	})
+}
+
 // What a session dropped because it went on is refused, not done again.
 func TestForgottenTransactionIsTooOld(t *testing.T) {
 	t.Parallel()

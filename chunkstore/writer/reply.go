@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/chunkstore/segment"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/manifest/errkind"
@@ -26,6 +27,10 @@ const (
 	intended recorded = 4
 	// refused: the operation will never be applied here. Nothing follows.
 	refused recorded = 5
+	// duplicated: an Insert found a row with its key. Nothing follows.
+	duplicated recorded = 6
+	// errored: the operation ended in an error, which follows.
+	errored recorded = 7
 )
 
 func kindOf(e *segment.RetryEntry) recorded {
@@ -36,8 +41,9 @@ func kindOf(e *segment.RetryEntry) recorded {
 }
 
 var (
-	insertedReply = []byte{byte(inserted)}
-	refusedReply  = []byte{byte(refused)}
+	insertedReply   = []byte{byte(inserted)}
+	refusedReply    = []byte{byte(refused)}
+	duplicatedReply = []byte{byte(duplicated)}
 )
 
 // Marks of what follows the counts of an answered Reply.
@@ -80,6 +86,28 @@ func parseAnswer(b []byte) (r rpc.WriteResult, err error) {
 		r.Value, c.b = c.b, nil
 	}
 	return r, c.end("answer")
+}
+
+// erroredReply encodes the result of a write that ended in an error, after r.N rows.
+//
+//	7 | uvarint n | uvarint modified | uvarint code | uvarint length, message | [document: Info]
+func erroredReply(r *rpc.WriteResult) []byte {
+	b := binary.AppendUvarint([]byte{byte(errored)}, uint64(r.N))
+	b = binary.AppendUvarint(b, uint64(r.Modified))
+	b = binary.AppendUvarint(b, uint64(r.Err.Code))
+	b = append(binary.AppendUvarint(b, uint64(len(r.Err.Message))), r.Err.Message...)
+	return append(b, r.Err.Info...)
+}
+
+// parseErrored is the inverse of erroredReply. Errors: Corrupt.
+func parseErrored(b []byte) (r rpc.WriteResult, err error) {
+	c := cut{b: b[1:]}
+	r.N, r.Modified = int64(c.uvarint()), int64(c.uvarint())
+	r.Err = &mongoerr.Error{Code: mongoerr.Code(c.uvarint()), Message: string(c.bytes())}
+	if len(c.b) > 0 {
+		r.Err.Info, c.b = c.b, nil
+	}
+	return r, c.end("error")
 }
 
 // intentReply encodes an Intent: 4 | document.
