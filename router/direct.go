@@ -20,14 +20,14 @@ func (w *writing) send(ctx context.Context, r *run) error {
 	if len(reply.Results) > len(r.ops) {
 		return fmt.Errorf("write to %s: %d results for %d operations: %w", w.ns, len(reply.Results), len(r.ops), errkind.UnknownOutcome)
 	}
-	r.results = reply.Results
+	r.results, r.until = reply.Results, reply.Until
 	return nil
 }
 
 func (w *writing) ask(ctx context.Context, r *run) (*rpc.WriteReply, error) {
 	req := &rpc.WriteRequest{
 		Header:  w.a.header(w.state, w.coll, r.shard),
-		Targets: r.targets, Ops: r.ops, Ordered: w.ordered,
+		Targets: r.targets, Ops: r.ops, Ordered: w.ordered, Early: r.early, After: r.after,
 	}
 	return ask(ctx, w.a, w.state, r.shard, func(o rpc.Owner) (*rpc.WriteReply, error) { return o.Write(ctx, req) })
 }
@@ -44,6 +44,7 @@ func (w *writing) settleRun(r *run, err error) error {
 		}
 		return lost(err, r.works...)
 	}
+	w.owe(r)
 	stale := len(r.results) < len(r.ops)
 	for i, res := range r.results {
 		at := r.at[i]
@@ -52,9 +53,6 @@ func (w *writing) settleRun(r *run, err error) error {
 			stale = true
 		case at < 0:
 			w.intended(r.works[-1-at], res)
-		case r.works[at].refused(res):
-			r.works[at].op.Attempt++
-			stale = true
 		default:
 			w.take(r.works[at], res)
 			if w.ordered && (res.Err != nil || !r.works[at].done) {
@@ -66,13 +64,6 @@ func (w *writing) settleRun(r *run, err error) error {
 		return w.stale()
 	}
 	return nil
-}
-
-// refused reports whether an insert got the answer that another try of its client's left: it
-// failed there, and was refused for good under this attempt. It is told apart by being
-// neither done nor failed.
-func (w *work) refused(res rpc.WriteResult) bool {
-	return w.Kind == insert && res.N == 0 && res.Err == nil
 }
 
 // unkeyed reports whether op may be applied to a row that only its owner knows.
@@ -95,12 +86,6 @@ func (w *writing) take(k *work, res rpc.WriteResult) {
 	}
 	if res.MovesTo != nil {
 		res = rpc.WriteResult{Err: w.moves()}
-	}
-	// An owner remembers that nothing matched, but not that a statement failed. (A client that
-	// sends its update again gets the failure again: refusing it would only hide that.)
-	if k.uncertain && res.Err != nil && !k.Multi && (w.retry == nil || k.Kind == insert) {
-		k.verdict, k.direct = &res, &manifest.ChunkAt{}
-		return
 	}
 	k.finish(res)
 }

@@ -2,6 +2,7 @@ package router
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
@@ -36,9 +37,6 @@ type way struct {
 // route decides the way of a statement. A statement without any is finished, and its way is
 // not to be used.
 func (w *writing) route(k *work) (way, error) {
-	if k.verdict != nil {
-		return way{kind: chosen}, nil
-	}
 	if k.Kind == insert {
 		return w.routeInsert(k)
 	}
@@ -143,6 +141,10 @@ type run struct {
 	bytes   int
 	chunks  map[manifest.ChunkID]int // whole chunks among the targets
 	results []rpc.WriteResult        // of ops, in order
+	// early: the answer may come before the results are durable; until is what it left open.
+	// after is what the answer of another one waits for besides.
+	early        bool
+	after, until manifest.Position
 }
 
 func newRun(shard manifest.ShardID) *run {
@@ -152,6 +154,11 @@ func newRun(shard manifest.ShardID) *run {
 // full reports whether k would make the request too large.
 func (r *run) full(s Settings, k *work) bool {
 	return len(r.ops)+2 > WriteOpsMax || r.bytes+k.size() > s.WriteBytes
+}
+
+// named reports whether every operation names its row: it goes there again, if it must.
+func (r *run) named() bool {
+	return !slices.ContainsFunc(r.ops, func(op rpc.WriteOp) bool { return op.Kind != rpc.Insert && op.Key == nil || op.Multi })
 }
 
 func (r *run) add(k *work, d way) {

@@ -71,9 +71,6 @@ type work struct {
 	told bool
 	// try names this try of a client's in an intent of a direct request; 0: not needed yet.
 	try int64
-	// verdict is a failure that came after an answer was lost: it counts once nobody can
-	// apply the lost request any more.
-	verdict *rpc.WriteResult
 	// goal is the row that the statement is for, when it was chosen in a phase of its own.
 	goal *goal
 	// left is what a Multi has still to visit, nil before it began; total is of the rest.

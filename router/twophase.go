@@ -173,7 +173,7 @@ func (w *writing) upserted(k *work) rpc.WriteResult {
 // say that it did. Another try of the client's must be able to tell that from "no match":
 // it is told at k's home first.
 func (w *writing) refuseDirect(ctx context.Context, k *work) error {
-	if w.retry != nil && !k.told && k.verdict == nil {
+	if w.retry != nil && !k.told {
 		g, err := w.intend(ctx, k, &goal{attempt: k.op.Attempt, direct: w.nameTry(k)})
 		if err != nil {
 			return err
@@ -211,9 +211,6 @@ func (w *writing) refuseDirect(ctx context.Context, k *work) error {
 	case !all:
 		return w.stale()
 	}
-	if k.verdict != nil {
-		k.finish(*k.verdict)
-	}
 	k.op.Attempt++
 	k.direct, k.told, k.uncertain = nil, false, false
 	return nil
@@ -221,13 +218,7 @@ func (w *writing) refuseDirect(ctx context.Context, k *work) error {
 
 // heirs are the chunks that can have seen k without a key.
 func (w *writing) heirs(k *work) *plan.Plan {
-	switch {
-	case k.Kind == insert:
-		key, err := w.coll.Key.AppendKey(nil, k.Doc)
-		if err == nil {
-			return &plan.Plan{Targets: []plan.Target{{Chunk: w.state.ChunkOf(w.coll.ID, key)}}}
-		}
-	case !k.Upsert:
+	if !k.Upsert {
 		return plan.Make(w.state, w.coll, k.filter, nil)
 	}
 	return plan.Whole(w.state, w.coll) // the new document can be anywhere

@@ -19,6 +19,7 @@ type writing struct {
 	retry   *Retry
 	works   []work
 	first   int // works before it are done
+	owed    []debt
 
 	// Of the present step:
 	state *manifest.State
@@ -56,20 +57,30 @@ func (r *Router) Write(ctx context.Context, ns Namespace, ws Writes) ([]Result, 
 		}
 		k.prepare(r)
 	}
-	for !w.finished() {
+	for {
 		before := w.first
-		err := w.step(ctx)
+		err := w.advance(ctx)
 		if err == nil {
-			continue
+			return w.results(), nil
 		}
 		if w.finished() || w.first > before {
 			a.progress()
 		}
 		if err := a.again(ctx, err); err != nil {
+			w.abandon()
 			return w.results(), w.failure(err)
 		}
 	}
-	return w.results(), nil
+}
+
+// advance takes the statements as far as they go with the newest map: nil when all are done.
+func (w *writing) advance(ctx context.Context) error {
+	for !w.finished() {
+		if err := w.step(ctx); err != nil {
+			return err
+		}
+	}
+	return w.collect(ctx)
 }
 
 // finished reports whether nothing is left to try.
@@ -197,16 +208,20 @@ func (w *writing) stepOrdered(ctx context.Context) error {
 	}
 	run := newRun(d.target.Chunk.Shard)
 	run.add(first, d)
-	for i := w.first + 1; i < len(w.works) && !run.full(w.r.settings, &w.works[i]); i++ {
+	for i := w.first + 1; i < len(w.works); i++ {
 		k := &w.works[i]
 		if k.done { // it failed while it was parsed
 			break
 		}
 		d, err := w.route(k)
-		if err != nil || d.kind != direct || d.target.Chunk.Shard != run.shard {
+		if err != nil || d.kind != direct || d.target.Chunk.Shard != run.shard || run.full(w.r.settings, k) {
+			run.early = run.named()
 			break
 		}
 		run.add(k, d)
+	}
+	if !run.early {
+		run.after = w.debtOf(run.shard)
 	}
 	err = w.send(ctx, run)
 	w.a.answered(ctx, run.shard, err)

@@ -20,7 +20,7 @@ import (
 //
 // Owned by: the shard's mutex; records belong to the committer once taken.
 type batch struct {
-	number  uint64
+	number  uint64 // from 1: the log's position after it
 	records []wal.Record
 	rows    []placed
 	newest  map[string]*row // by path

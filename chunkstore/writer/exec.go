@@ -87,6 +87,12 @@ func (x *exec) run(ctx context.Context) (*rpc.WriteReply, error) {
 			break
 		}
 	}
+	if x.r.Early && !x.unproved && x.r.After == (manifest.Position{}) {
+		return &rpc.WriteReply{Results: x.results, Until: x.s.until(x.last)}, nil
+	}
+	if err := x.s.reached(ctx, x.r.After); err != nil {
+		return nil, err
+	}
 	if err := x.durable(ctx); err != nil {
 		return nil, err
 	}
@@ -94,6 +100,37 @@ func (x *exec) run(ctx context.Context) (*rpc.WriteReply, error) {
 		return nil, x.failed(ctx, err)
 	}
 	return &rpc.WriteReply{Results: x.results}, nil
+}
+
+// until is where the log ends once b is stored, and has it stored; zero when there is nothing
+// to wait for.
+func (s *shard) until(b *batch) manifest.Position {
+	if b == nil {
+		return manifest.Position{}
+	}
+	s.wake()
+	return manifest.Position{Epoch: s.epoch, Next: b.number}
+}
+
+// reached waits until the log ends at pos or behind it. Errors: UnknownOutcome when this
+// shard does not know, or did not in time.
+func (s *shard) reached(ctx context.Context, pos manifest.Position) error {
+	if pos == (manifest.Position{}) {
+		return nil
+	}
+	s.mu.Lock()
+	var b *batch
+	known := pos.Epoch == s.epoch && !s.durable.Less(pos)
+	for _, pending := range []*batch{s.flight, s.open} {
+		if pending != nil && pos.Epoch == s.epoch && pending.number == pos.Next {
+			b, known = pending, true
+		}
+	}
+	s.mu.Unlock()
+	if !known {
+		return fmt.Errorf("write to shard %s epoch %d: %w: asked for position %v of its log", s.id, s.epoch, errkind.UnknownOutcome, pos)
+	}
+	return s.stored(ctx, b)
 }
 
 // durable waits for the batch that the results rest on.

@@ -70,19 +70,19 @@ func (c *rootChecker) checkObjects(ctx context.Context, b bucket.Bucket, was *ma
 	return nil
 }
 
-// opIDs adds the ids of the client writes in one log object.
+// opIDs adds the ids of the client writes in one log object that changed something.
 func opIDs(body []byte, ids map[string]bool) error {
 	_, records, err := wal.Decode(body)
 	if err != nil {
 		return err
 	}
 	for _, r := range records {
-		if r.Retry == nil {
+		if r.Retry == nil || r.Op == wal.RetryOnly {
 			continue
 		}
 		var session [16]byte
 		copy(session[:], r.Retry.Op.Session[:16])
-		ids[writeID(session, r.Retry.Op.Txn)] = true
+		ids[writeID(session, r.Retry.Op.Txn, int(r.Retry.Op.Stmt))] = true
 	}
 	return nil
 }

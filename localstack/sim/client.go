@@ -48,11 +48,16 @@ func (c *client) run() {
 	}
 }
 
-// draw picks an operation from the seed's mix.
-func (c *client) draw() Input {
+// draw picks an operation from the seed's mix, or two inserts that go in one command.
+func (c *client) draw() []Input {
 	m := c.world.cfg.Mix
 	in := Input{Doc: c.rng.IntN(c.world.cfg.Docs), Val: int64(c.rng.IntN(1_000_000))}
-	n := c.rng.IntN(m.Read + m.Insert + m.Inc + m.Add + m.Replace + m.Swap + m.Delete)
+	n := c.rng.IntN(m.Read + m.Insert + m.Pair + m.Inc + m.Add + m.Replace + m.Swap + m.Delete)
+	if n -= m.Pair; n < 0 {
+		in.Kind = OpInsert
+		other := Input{Kind: OpInsert, Doc: c.rng.IntN(c.world.cfg.Docs), Val: in.Val + 1}
+		return []Input{in, other}
+	}
 	for _, k := range []struct {
 		kind   OpKind
 		weight int
@@ -69,24 +74,30 @@ func (c *client) draw() Input {
 	if in.Kind == OpSwap {
 		in.Old = c.last[in.Doc]
 	}
-	return in
+	return []Input{in}
 }
 
-// one runs an operation, with up to two more tries under the same transaction number.
-func (c *client) one(in Input) {
+// one runs a command, with up to two more tries under the same transaction number.
+func (c *client) one(ins []Input) {
 	c.txn++
-	n := c.world.history.Call(c.id, in, writeID(c.session, c.txn))
-	cmd := c.command(in)
+	in := ins[0]
+	calls := make([]int, len(ins))
+	for i := range ins {
+		calls[i] = c.world.history.Call(c.id, ins[i], writeID(c.session, c.txn, i))
+	}
+	cmd := c.command(ins)
 	for try := range 3 {
 		reply, err := c.world.ask(c, cmd)
-		c.world.log(c.node).Debug("asked", "client", c.id, "op", in.Kind.String(), "doc", in.Doc, "try", try, "reply", reply, "err", err)
+		c.world.log(c.node).Debug("asked", "client", c.id, "op", in.Kind.String(), "doc", in.Doc, "of", len(ins), "try", try, "reply", reply, "err", err)
 		if err == nil {
-			out, known := result(in, reply)
+			outs, known := results(ins, reply)
 			if known {
-				if out.Found && in.Kind != OpDelete {
-					c.last[in.Doc] = out.Val
+				if outs[0].Found && in.Kind != OpDelete {
+					c.last[in.Doc] = outs[0].Val
 				}
-				c.world.history.Return(n, out)
+				for i, out := range outs {
+					c.world.history.Return(calls[i], out)
+				}
 				return
 			}
 			if !retryable(reply) && in.Kind != OpRead {
@@ -103,14 +114,15 @@ func (c *client) one(in Input) {
 }
 
 // writeID names a write in the history and in the log.
-func writeID(session [16]byte, txn int64) string {
-	return fmt.Sprintf("%s/%d", hex.EncodeToString(session[:]), txn)
+func writeID(session [16]byte, txn int64, statement int) string {
+	return fmt.Sprintf("%s/%d/%d", hex.EncodeToString(session[:]), txn, statement)
 }
 
 const collection = "docs"
 
-// command is in as a driver would send it.
-func (c *client) command(in Input) bson.Raw {
+// command is ins as a driver would send them.
+func (c *client) command(ins []Input) bson.Raw {
+	in := ins[0]
 	id := bson.D{{Key: "_id", Value: docID(in.Doc)}}
 	pad := bson.E{Key: "pad", Value: bson.Binary{Data: make([]byte, c.world.cfg.Pad)}}
 	one := func(q, u bson.D) bson.D {
@@ -121,8 +133,11 @@ func (c *client) command(in Input) bson.Raw {
 	case OpRead:
 		cmd = bson.D{{Key: "find", Value: collection}, {Key: "filter", Value: id}, {Key: "limit", Value: 1}, {Key: "singleBatch", Value: true}}
 	case OpInsert:
-		doc := append(id, bson.E{Key: "v", Value: in.Val}, pad)
-		cmd = bson.D{{Key: "insert", Value: collection}, {Key: "documents", Value: bson.A{doc}}}
+		var docs bson.A
+		for _, in := range ins {
+			docs = append(docs, bson.D{{Key: "_id", Value: docID(in.Doc)}, {Key: "v", Value: in.Val}, pad})
+		}
+		cmd = bson.D{{Key: "insert", Value: collection}, {Key: "documents", Value: docs}}
 	case OpInc:
 		cmd = bson.D{{Key: "findAndModify", Value: collection}, {Key: "query", Value: id}, {Key: "update", Value: bson.D{{Key: "$inc", Value: bson.D{{Key: "v", Value: in.Val}}}}}, {Key: "new", Value: true}}
 	case OpAdd:
@@ -148,14 +163,27 @@ func (c *client) command(in Input) bson.Raw {
 
 func docID(doc int) int32 { return int32(doc * 10) }
 
-// result reads what a reply says of in; known is false when it does not say whether the
-// operation happened.
-func result(in Input, reply bson.Raw) (out Output, known bool) {
+// results reads what a reply says of ins; known is false when it does not say whether they
+// happened. Of inserts behind one that failed there are none.
+func results(ins []Input, reply bson.Raw) (outs []Output, known bool) {
 	if number(reply, "ok") != 1 {
-		return Output{}, false
+		return nil, false
 	}
+	if ins[0].Kind != OpInsert {
+		out, known := result(ins[0], reply)
+		return []Output{out}, known
+	}
+	outs = make([]Output, number(reply, "n"))
 	if code, failed := writeError(reply); failed {
-		return Output{Dup: true}, in.Kind == OpInsert && code == 11000
+		return append(outs, Output{Dup: true}), code == 11000
+	}
+	return outs, len(outs) == len(ins)
+}
+
+// result is results of a command that is no insert, and did not fail.
+func result(in Input, reply bson.Raw) (out Output, known bool) {
+	if _, failed := writeError(reply); failed {
+		return Output{}, false
 	}
 	switch in.Kind {
 	case OpRead:
@@ -165,8 +193,6 @@ func result(in Input, reply bson.Raw) (out Output, known bool) {
 		}
 		d, _ := doc.DocumentOK()
 		return Output{Found: true, Val: number(d, "v")}, true
-	case OpInsert:
-		return Output{}, number(reply, "n") == 1
 	case OpInc:
 		d, ok := reply.Lookup("value").DocumentOK()
 		if !ok {

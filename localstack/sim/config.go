@@ -36,7 +36,7 @@ type Config struct {
 }
 
 // Mix weighs the operations.
-type Mix struct{ Read, Insert, Inc, Add, Replace, Swap, Delete int }
+type Mix struct{ Read, Insert, Pair, Inc, Add, Replace, Swap, Delete int }
 
 // Chaos is how often, in the mean, something happens to the cluster; 0: never.
 type Chaos struct {
@@ -89,7 +89,7 @@ func mixture(seed uint64, r *rand.Rand) Config {
 			LostThere: oneOf(r, 0, 0, 5, 30), LostBack: oneOf(r, 0, 5, 30),
 			LatencyMin: 100 * time.Microsecond, LatencyMax: oneOf(r, time.Millisecond, 50*time.Millisecond),
 		},
-		Mix: Mix{Read: 1 + r.IntN(10), Insert: 1 + r.IntN(5), Inc: 1 + r.IntN(10), Add: r.IntN(5), Replace: r.IntN(3), Swap: r.IntN(5), Delete: r.IntN(4)},
+		Mix: Mix{Read: 1 + r.IntN(10), Insert: 1 + r.IntN(5), Pair: r.IntN(3), Inc: 1 + r.IntN(10), Add: r.IntN(5), Replace: r.IntN(3), Swap: r.IntN(5), Delete: r.IntN(4)},
 		Chaos: Chaos{
 			Crash: oneOf(r, 0, 20*time.Second, time.Minute), Pause: oneOf(r, 0, 10*time.Second, 40*time.Second),
 			PauseMax: oneOf(r, time.Second, 15*time.Second, time.Minute),

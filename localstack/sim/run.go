@@ -97,7 +97,7 @@ func (w *World) settle() {
 			_ = w.bus.Step(w.chaos, "adopt", w.adopt)
 			before, unknown := w.history.Len()
 			_ = before
-			reader.one(Input{Kind: OpRead, Doc: doc})
+			reader.one([]Input{Input{Kind: OpRead, Doc: doc}})
 			if _, after := w.history.Len(); after == unknown {
 				break
 			}

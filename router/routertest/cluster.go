@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/granarydb/granary/chunkstore/bucket"
+	"github.com/granarydb/granary/chunkstore/bucket/faultbucket"
 	"github.com/granarydb/granary/chunkstore/bucket/membucket"
 	"github.com/granarydb/granary/chunkstore/reader"
 	"github.com/granarydb/granary/chunkstore/segment"
@@ -52,6 +53,7 @@ type Cluster struct {
 	Router *router.Router
 
 	tb   testing.TB
+	plan faultbucket.Plan
 	mu   sync.Mutex
 	fate func(Message) Fate
 	sent map[string]int
@@ -72,6 +74,8 @@ type Options struct {
 	Held int // all
 	// Settings are the router's.
 	Settings router.Settings
+	// Plan says what happens to the requests of writers to the bucket; nil: nothing.
+	Plan faultbucket.Plan
 }
 
 // New starts a cluster; it ends with the test. It may run inside a synctest bubble.
@@ -84,7 +88,7 @@ func New(tb testing.TB, o Options) *Cluster {
 		o.Held = o.Shards
 	}
 	c := &Cluster{
-		Bucket: membucket.New(), Host: host.System(), tb: tb,
+		Bucket: membucket.New(), Host: host.System(), tb: tb, plan: o.Plan,
 		sent: make(map[string]int), writers: make(map[string]*process),
 	}
 	ctx := context.Background()
@@ -113,6 +117,13 @@ func (c *Cluster) newRoot() *manifest.Root {
 	return root
 }
 
+func (c *Cluster) faulty() bucket.Bucket {
+	if c.plan == nil {
+		return c.Bucket
+	}
+	return faultbucket.New(c.Bucket, c.Host, c.plan)
+}
+
 func (c *Cluster) newStore() *reader.Store {
 	open := func(manifest.LocationID) (bucket.Bucket, error) { return c.Bucket, nil }
 	return reader.NewStore(open, segment.NewCache(8<<20))
@@ -128,7 +139,7 @@ func (c *Cluster) Claim(ctx context.Context, shard manifest.ShardID) error {
 	id := c.Host.ID16()
 	name := fmt.Sprintf("%s-%x", shard, id[:3])
 	w := writer.New(writer.Config{
-		Root: c.newRoot(), Bucket: c.Bucket, Store: c.newStore(), Host: c.Host, Holder: name, Dial: c,
+		Root: c.newRoot(), Bucket: c.faulty(), Store: c.newStore(), Host: c.Host, Holder: name, Dial: c,
 		Settings: writer.Settings{Lease: 200 * time.Millisecond},
 	})
 	background, stop := context.WithCancel(context.Background())

@@ -153,3 +153,27 @@ func parseChunkAt(c *manifest.ChunkAt, f reader) error {
 	}
 	return f.err
 }
+
+func appendPosition(e *encoder, name string, p manifest.Position) {
+	if p == (manifest.Position{}) {
+		return
+	}
+	at := e.doc(name)
+	e.int("epoch", int64(p.Epoch))
+	e.int("next", int64(p.Next))
+	e.end(at)
+}
+
+func parsePosition(p *manifest.Position, f reader) error {
+	for f.next() {
+		switch string(f.name) {
+		case "epoch":
+			p.Epoch = manifest.Epoch(f.int())
+		case "next":
+			p.Next = uint64(f.int())
+		default:
+			f.unknown()
+		}
+	}
+	return f.err
+}

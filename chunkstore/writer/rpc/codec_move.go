@@ -33,8 +33,7 @@ func (r *PromiseReply) Append(dst []byte) []byte {
 	e := encoder{dst}
 	at := e.ok()
 	e.int("epoch", int64(r.Epoch))
-	e.int("posEpoch", int64(r.Position.Epoch))
-	e.int("posNext", int64(r.Position.Next))
+	appendPosition(&e, "at", r.Position)
 	e.end(at)
 	return e.b
 }
@@ -48,10 +47,8 @@ func (r *PromiseReply) Parse(doc []byte) error {
 		case "ok":
 		case "epoch":
 			r.Epoch = manifest.Epoch(f.int())
-		case "posEpoch":
-			r.Position.Epoch = manifest.Epoch(f.int())
-		case "posNext":
-			r.Position.Next = uint64(f.int())
+		case "at":
+			f.took(parsePosition(&r.Position, f.doc()))
 		default:
 			f.unknown()
 		}

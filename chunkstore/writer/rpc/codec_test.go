@@ -69,6 +69,9 @@ var (
 	genUpdate = genValue.Filter(func(v bson.RawValue) bool {
 		return v.Type == 0 || v.Type == bson.TypeEmbeddedDocument || v.Type == bson.TypeArray
 	})
+	genPosition = rapid.Custom(func(t *rapid.T) manifest.Position {
+		return manifest.Position{Epoch: manifest.Epoch(rapid.Uint64().Draw(t, "epoch")), Next: rapid.Uint64().Draw(t, "next")}
+	})
 	genHeader = rapid.Custom(func(t *rapid.T) rpc.Header {
 		return rpc.Header{
 			Shard:       manifest.ShardID(rapid.SampledFrom([]string{"", "shard01", "a-b"}).Draw(t, "shard")),
@@ -137,7 +140,7 @@ var generated = map[string]func(*rapid.T) message{
 		return &rpc.CursorRequest{Header: genHeader.Draw(t, "h"), Cursor: rapid.Uint64().Draw(t, "cursor"), Close: rapid.Bool().Draw(t, "close"), Batch: genBatch.Draw(t, "batch")}
 	},
 	"WriteRequest": func(t *rapid.T) message {
-		r := &rpc.WriteRequest{Header: genHeader.Draw(t, "h"), Targets: rapid.SliceOfN(genTarget, 1, 3).Draw(t, "targets"), Ordered: rapid.Bool().Draw(t, "ordered")}
+		r := &rpc.WriteRequest{Header: genHeader.Draw(t, "h"), Targets: rapid.SliceOfN(genTarget, 1, 3).Draw(t, "targets"), Ordered: rapid.Bool().Draw(t, "ordered"), Early: rapid.Bool().Draw(t, "early"), After: genPosition.Draw(t, "after")}
 		r.Ops = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) rpc.WriteOp {
 			return rpc.WriteOp{
 				Kind: rapid.SampledFrom([]rpc.WriteKind{rpc.Insert, rpc.Update, rpc.Delete, rpc.Intent, rpc.Refuse}).Draw(t, "kind"),
@@ -160,13 +163,13 @@ var generated = map[string]func(*rapid.T) message{
 				r.Err = genError.Draw(t, "err")
 			}
 			return r
-		}), 0, 4).Draw(t, "results")}
+		}), 0, 4).Draw(t, "results"), Until: genPosition.Draw(t, "until")}
 	},
 	"PromiseRequest": func(t *rapid.T) message {
 		return &rpc.PromiseRequest{Header: genHeader.Draw(t, "h"), Chunk: genChunkAt.Draw(t, "chunk")}
 	},
 	"PromiseReply": func(t *rapid.T) message {
-		return &rpc.PromiseReply{Epoch: manifest.Epoch(rapid.Uint64().Draw(t, "e")), Position: manifest.Position{Epoch: manifest.Epoch(rapid.Uint64().Draw(t, "pe")), Next: rapid.Uint64().Draw(t, "pn")}}
+		return &rpc.PromiseReply{Epoch: manifest.Epoch(rapid.Uint64().Draw(t, "e")), Position: genPosition.Draw(t, "at")}
 	},
 	"MoveRequest": func(t *rapid.T) message {
 		return &rpc.MoveRequest{Header: genHeader.Draw(t, "h"), Chunk: genChunkAt.Draw(t, "chunk"), To: manifest.ShardID(genText.Draw(t, "to"))}

@@ -12,6 +12,8 @@ func (r *WriteRequest) Append(dst []byte) []byte {
 	at := e.start()
 	r.Header.append(&e)
 	e.bool("ordered", r.Ordered)
+	e.bool("early", r.Early)
+	appendPosition(&e, "after", r.After)
 	appendTargets(&e, r.Targets)
 	if len(r.Ops) > 0 {
 		list := e.array("ops")
@@ -35,6 +37,10 @@ func (r *WriteRequest) Parse(doc []byte) error {
 		switch string(f.name) {
 		case "ordered":
 			r.Ordered = f.bool()
+		case "early":
+			r.Early = f.bool()
+		case "after":
+			f.took(parsePosition(&r.After, f.doc()))
 		case "targets":
 			r.Targets = parseTargets(&f)
 		case "ops":
@@ -156,6 +162,7 @@ func (r *WriteReply) Append(dst []byte) []byte {
 		}
 		e.end(list)
 	}
+	appendPosition(&e, "until", r.Until)
 	e.end(at)
 	return e.b
 }
@@ -175,6 +182,8 @@ func (r *WriteReply) Parse(doc []byte) error {
 				els.took(r.Results[len(r.Results)-1].parse(els.doc()))
 			}
 			f.took(els.err)
+		case "until":
+			f.took(parsePosition(&r.Until, f.doc()))
 		default:
 			f.unknown()
 		}

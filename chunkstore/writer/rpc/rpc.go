@@ -209,15 +209,26 @@ type WriteRequest struct {
 	Targets []Target
 	Ops     []WriteOp
 	Ordered bool
+	// Early asks for the results as soon as they are decided. Ordered statements that go to
+	// and fro between shards would otherwise wait for a PUT at each change. Nobody may be told
+	// of such results before a request with After, sent to the same shard, has succeeded.
+	Early bool
+	// After is the Until of an earlier reply: the answer waits until the log is there. When
+	// that can no longer happen, or this owner does not know, the error is UnknownOutcome.
+	After manifest.Position
 }
 
 // WriteReply has one result per operation that was tried, in order. With Ordered it may be
 // shorter than the request.
 type WriteReply struct {
 	Results []WriteResult
+	// Until is where the shard's log ends once the results are durable; zero when they are,
+	// as they always are without Early.
+	Until manifest.Position
 }
 
-// WriteResult is the outcome of one operation, durable in the bucket when it is sent.
+// WriteResult is the outcome of one operation, durable in the bucket when it is sent, but
+// for Early.
 type WriteResult struct {
 	N, Modified int64
 	UpsertedID  bson.RawValue // zero: not upserted
