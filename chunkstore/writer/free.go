@@ -13,9 +13,13 @@ import (
 // merged meanwhile.
 const freeAttempts = 4
 
+// freeAtOnce is how many bytes of unflushed rows are uploaded while requests wait. More are
+// flushed first: that costs a commit, and keeps the wait short.
+const freeAtOnce = 1 << 20
+
 // free is the janitor's job that gives the shard back:
 //
-//	flush     what is there, while the shard serves
+//	flush     what is there, while the shard serves; little is left to the end
 //	drain     requests wait; what was appended becomes durable
 //	upload    the rest
 //	commit    rows, floor := end of the WAL, no open epochs, held by nobody
@@ -24,8 +28,10 @@ const freeAttempts = 4
 // shard, and it is left to a takeover. Reads stop before the commit is sent, since a direct
 // commit or a new claim does not wait for our lease.
 func (s *shard) free(ctx context.Context) error {
-	if err := s.flush(ctx, false); err != nil && !errors.Is(err, errkind.Conflict) {
-		return err
+	if s.unflushedBytes() > freeAtOnce {
+		if err := s.flush(ctx, false); err != nil && !errors.Is(err, errkind.Conflict) {
+			return err
+		}
 	}
 	s.drain()
 	for attempt := 0; ; attempt++ {
@@ -38,6 +44,12 @@ func (s *shard) free(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+func (s *shard) unflushedBytes() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bytes
 }
 
 func (s *shard) freeOnce(ctx context.Context) error {

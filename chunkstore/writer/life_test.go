@@ -3,6 +3,7 @@ package writer
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -260,6 +261,7 @@ func TestFailedReleaseServesOn(t *testing.T) {
 		w.collection("a")
 		c := w.client()
 		c.insert("{_id: 1}")
+		c.do(insertOp(fmt.Sprintf("{_id: 0, pad: %q}", strings.Repeat("x", freeAtOnce)))) // flushed before the drain
 		n := 0
 		p.fault.SetPlan(func(call faultbucket.Call) faultbucket.Fault {
 			if call.Verb == layer.Put && call.Key[:4] == "seg/" {
@@ -273,6 +275,7 @@ func TestFailedReleaseServesOn(t *testing.T) {
 		freed := make(chan error, 1)
 		go func() { freed <- p.Release(context.Background(), "a") }()
 		time.Sleep(500 * time.Millisecond)
+		c.remove(0)
 		c.insert("{_id: 2}") // while the first segment is on its way
 		time.Sleep(510 * time.Millisecond)
 		diff(t, p.Status().Shards[0].Phase, Draining)

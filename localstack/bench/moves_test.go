@@ -90,7 +90,7 @@ func TestRequestsOfAStopAndAStart(t *testing.T) {
 	inBubble(t, one, func(x *bill) {
 		x.sharded()
 		x.insert(0, 50)
-		x.costs("stop", "put root=2 put seg=1", x.close)
+		x.costs("stop", "put root=1 put seg=1", x.close)
 		x.costs("start", "get root=2 put root=1", x.reopen)
 	})
 }
