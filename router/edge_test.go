@@ -226,3 +226,39 @@ func TestADocumentWithoutAPlaceIsRefused(t *testing.T) {
 		}
 	})
 }
+
+// TestAFilterThatFailsOnADocumentFailsTheCommand: a document that cannot be compared is not
+// one that does not match.
+func TestAFilterThatFailsOnADocumentFailsTheCommand(t *testing.T) {
+	in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
+		rows(t, c.Router, 3)
+		write(t, c.Router, insertOf(t, `{"_id": 7, "v": "text"}`))
+		ctx, bad := context.Background(), raw(t, `{"$expr": {"$gt": [{"$add": ["$v", 1]}, 100]}}`)
+		q := router.Query{Filter: bad}
+		cur, err := c.Router.Find(ctx, ns, q)
+		if err == nil {
+			_, err = cur.Batch(ctx, 0, 1<<20)
+		}
+		wantCode(t, err, mongoerr.TypeMismatch)
+		_, err = c.Router.Count(ctx, ns, q)
+		wantCode(t, err, mongoerr.TypeMismatch)
+		_, err = c.Router.Distinct(ctx, ns, "v", q)
+		wantCode(t, err, mongoerr.TypeMismatch)
+		for _, s := range []router.Statement{updateOf(t, "{}", `{"$set": {"a": 1}}`), deleteOf(t, "{}")} {
+			for _, s.Multi = range []bool{false, true} {
+				s.Filter = bad
+				results, err := c.Router.Write(ctx, ns, router.Writes{Statements: []router.Statement{s}})
+				if err == nil {
+					err = results[0].Err
+				}
+				wantCode(t, err, mongoerr.TypeMismatch)
+			}
+			s.Multi, s.Filter = false, raw(t, `{"_id": 7, "$expr": {"$gt": [{"$add": ["$v", 1]}, 100]}}`)
+			results, err := c.Router.Write(ctx, ns, router.Writes{Statements: []router.Statement{s}})
+			if err != nil || results[0].Err == nil || results[0].Err.Code != mongoerr.TypeMismatch {
+				t.Fatalf("%+v, %v", results, err)
+			}
+		}
+		same(t, 4, len(find(t, c.Router, "{}")))
+	})
+}

@@ -181,7 +181,10 @@ func crowded() error {
 // it does. many is nil but for a write of many documents.
 func (x *exec) changeRow(ctx context.Context, m *mutation, path []byte, g *grip, many *piece) (res rpc.WriteResult, out outcome, err error) {
 	doc, err := x.present(ctx, m.op, path)
-	if err != nil || doc == nil || !m.filter.Match(doc) {
+	if err != nil || doc == nil {
+		return res, unmatched, err
+	}
+	if ok, err := m.filter.MatchErr(doc); !ok || err != nil {
 		return res, unmatched, err
 	}
 	if m.update == nil {

@@ -20,6 +20,7 @@ func (c *Cursor) Count(ctx context.Context) (int64, error) {
 	if c.err != nil {
 		return 0, c.err
 	}
+	defer c.rows.rest()
 	n, err := c.matches(reader.WithCounter(ctx, &c.cost))
 	if err != nil {
 		c.err = err

@@ -90,6 +90,7 @@ type Cursor struct {
 	held   bson.Raw  // did not fit into the last batch
 	err    error
 	cost   reader.Counter
+	guess  guess
 }
 
 // Open prepares a query; it reads nothing. Errors: *mongoerr.Error for a query that cannot
@@ -105,7 +106,7 @@ func Open(_ context.Context, store *reader.Store, targets []Target, q rpc.Query,
 	if c.limit == 0 {
 		c.limit = -1
 	}
-	c.rows = rows{store: store, targets: targets, reverse: q.KeyOrder < 0, cost: &c.cost}
+	c.rows = rows{store: store, targets: targets, reverse: q.KeyOrder < 0, cost: &c.cost, want: c.wanted}
 	if q.KeyOrder != 0 {
 		c.rows.targets = inKeyOrder(targets, c.rows.reverse)
 	}
@@ -177,6 +178,8 @@ func (c *Cursor) Next(ctx context.Context, b rpc.Batch) (docs []bson.Raw, done b
 		return nil, true, c.err
 	}
 	out := newBatch(b)
+	c.guess.batch = out
+	defer c.rows.rest()
 	ctx = reader.WithCounter(ctx, &c.cost)
 	for !out.full() {
 		doc := c.held
@@ -253,8 +256,8 @@ func (c *Cursor) match(ctx context.Context) (bool, error) {
 		if !ok || err != nil {
 			return false, err
 		}
-		if c.filter == nil || c.filter.Match(c.rows.row.Doc) {
-			return true, nil
+		if matches, err := c.filter.MatchErr(c.rows.row.Doc); matches || err != nil {
+			return matches, err
 		}
 	}
 }

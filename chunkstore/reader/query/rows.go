@@ -15,6 +15,7 @@ type rows struct {
 	targets []Target
 	reverse bool
 	cost    *reader.Counter
+	want    func() int64 // how many more rows are about to be taken, a guess
 
 	row      segment.Row  // present
 	scan     *reader.Iter // nil: none under way
@@ -46,6 +47,7 @@ func (r *rows) next(ctx context.Context) (bool, error) {
 		key, exact := exactKey(t.Key, part)
 		if !exact {
 			r.scan = r.store.Scan(ctx, t.View, part, r.reverse)
+			r.scan.Want(r.want)
 			continue
 		}
 		live, err := r.point(ctx, t, key)
@@ -56,6 +58,13 @@ func (r *rows) next(ctx context.Context) (bool, error) {
 			r.examined++
 			return true, nil
 		}
+	}
+}
+
+// rest ends what is being read ahead of the scan under way.
+func (r *rows) rest() {
+	if r.scan != nil {
+		r.scan.Rest()
 	}
 }
 
