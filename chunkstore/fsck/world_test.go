@@ -227,6 +227,17 @@ func (w *world) put(key string, body []byte) {
 
 func (w *world) remove(key string) { w.t.Helper(); w.must(w.mem.Delete(context.Background(), key)) }
 
+// collect deletes each log below its floor, in the floor's own epoch: what the collector
+// surely deletes.
+func (w *world) collect() {
+	w.t.Helper()
+	for _, s := range w.state().Shards() {
+		for i := range s.Floor.Next {
+			w.remove(manifest.WALKey(s.ID, s.Floor.Epoch, i))
+		}
+	}
+}
+
 // append adds a batch of one record to a shard's log, whoever may do so.
 func (w *world) append(shard manifest.ShardID, epoch manifest.Epoch, index uint64) string {
 	w.t.Helper()

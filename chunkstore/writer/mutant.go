@@ -17,7 +17,7 @@ const (
 	readWithoutLease         // reads are answered from memory whenever
 	walDeletedEarly          // the WAL is deleted before the flush is committed
 	retriesNotFlushed        // flushes leave retry ids to the WAL
-	sealsCollected           // CollectWAL deletes seals too
+	sealsCollected           // the collector deletes seals too: the simulation, which runs it, asks for this one
 	promiseReused            // a promise is used again for a later version of the chunk
 	noLeaseWait              // a takeover serves without the wait
 	mutants

@@ -36,7 +36,11 @@ func SetMutant(m Mutant) {
 	mutant.Store(uint32(m))
 }
 
-func broken(m Mutant) bool { return Mutant(mutant.Load()) == m }
+// SwitchedOff is the rule that is switched off, 0 for none: for those that are broken outside
+// this package.
+func SwitchedOff() Mutant { return Mutant(mutant.Load()) }
+
+func broken(m Mutant) bool { return SwitchedOff() == m }
 
 func (s *shard) appendWAL(ctx context.Context, log *wal.Log, b *wal.Batch) (wal.AppendResult, error) {
 	switch {
@@ -112,7 +116,7 @@ func (u *unclear) Get(ctx context.Context, key string, o bucket.GetOptions) (buc
 	if !sent || !broken(conflictIsFenced) {
 		return u.Bucket.Get(ctx, key, o)
 	}
-	e, index, _ := parseWALKey(u.s.id, key)
+	_, e, index, _ := manifest.ParseWALKey(key)
 	scratch := membucket.New()
 	if _, _, err := wal.Seal(ctx, scratch, u.s.w.host, u.s.cluster, u.s.id, e, index, e+1); err != nil {
 		return bucket.Object{}, err
@@ -142,8 +146,15 @@ func (s *shard) commitEpoch() manifest.Epoch {
 	return s.epoch
 }
 
+// deleteWAL deletes the log between the floor and a position that is not the floor yet.
 func (s *shard) deleteWAL(ctx context.Context, pos manifest.Position) {
-	_, _ = CollectWAL(ctx, s.w.bucket, s.id, pos)
+	from := s.w.root.State().Shard(s.id).Floor
+	if from.Epoch != pos.Epoch {
+		from.Next = 0
+	}
+	for i := from.Next; i < pos.Next; i++ {
+		_ = s.w.bucket.Delete(ctx, manifest.WALKey(s.id, pos.Epoch, i))
+	}
 }
 
 func mutatePromise(r rpc.PromiseReply, c manifest.ChunkID, to manifest.ShardID) rpc.PromiseReply {

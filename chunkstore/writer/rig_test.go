@@ -105,6 +105,16 @@ func (w *world) state() *manifest.State {
 	return st
 }
 
+// collect deletes the log of a shard below its floor, in the floor's own epoch: what the
+// collector surely deletes.
+func (w *world) collect(s manifest.ShardID) {
+	w.t.Helper()
+	floor := w.state().Shard(s).Floor
+	for i := range floor.Next {
+		check(w.t, w.mem.Delete(context.Background(), manifest.WALKey(s, floor.Epoch, i)))
+	}
+}
+
 // commit changes the root from outside.
 func (w *world) commit(changes ...manifest.Change) error {
 	r := manifest.NewRoot(bucket.NewCell(w.mem), w.host, nil)
@@ -647,5 +657,3 @@ func pointRange(id any) []shardkey.Range {
 }
 
 var doc500 = doc("{_id: 500}")
-
-var noCondition bucket.Condition

@@ -310,9 +310,7 @@ func (l *life) chaos(ctx context.Context) {
 				_ = l.w.commit(manifest.Merge{Left: a.At(), Right: b.At()})
 			}
 		default:
-			if h := l.holder(s); h != nil {
-				background.Go(func() { _, _ = h.CollectWAL(context.Background()) })
-			}
+			l.w.collect(s)
 		}
 	}
 }

@@ -104,7 +104,6 @@ type Writer struct {
 	shards    map[manifest.ShardID]*shard // the last claim of each
 	claiming  map[manifest.ShardID]bool
 	claimants map[manifest.ShardID]host.Host
-	swept     map[manifest.ShardID]manifest.Position // CollectWAL: the floors it has done
 }
 
 // New makes a Writer. It watches the root from now on; Close ends that.
@@ -117,7 +116,6 @@ func New(c Config) *Writer {
 		log: c.Log, dial: c.Dial, set: c.Settings.withDefaults(),
 		shards: make(map[manifest.ShardID]*shard), claiming: make(map[manifest.ShardID]bool),
 		claimants: make(map[manifest.ShardID]host.Host),
-		swept:     make(map[manifest.ShardID]manifest.Position),
 	}
 	w.turns.clock = c.Host.Clock
 	w.seed = c.Host.ID16()

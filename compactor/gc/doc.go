@@ -10,10 +10,14 @@
 //     referenced already, or what its creator uploaded and never committed, can be
 //     referenced, so it never will be.
 //
-// Deciding is pure (Make); doing (Sweep) may be killed between any two deletions, and the
-// next sweep goes on. Two sweeps at once delete the same things twice, which is harmless.
-// Dropped segments wait a while as a courtesy to readers on an older root; one that comes
-// too late anyway is told SnapshotUnavailable.
+// Deciding is pure (Make, and logPlan for the objects of one log); doing (Sweep) may be
+// killed between any two deletions, and the next sweep goes on. Two sweeps at once delete
+// the same things twice, which is harmless. Dropped segments wait a while as a courtesy to
+// readers on an older root; one that comes too late anyway is told SnapshotUnavailable.
+//
+// A sweep costs what changed: one conditional read of the root, and a listing of the log of
+// each shard whose floor moved since the last sweep, which holds one page in memory. Where
+// nothing happens, nothing is listed.
 //
 // Only this package lists and deletes.
 package gc

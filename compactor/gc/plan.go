@@ -10,60 +10,67 @@ import (
 // Courtesy is how long a dropped segment is kept for readers that still use an older root.
 const Courtesy = 15 * time.Minute
 
-// Plan is what one sweep deletes, and why nothing else.
+// Plan is what one sweep does about dropped segments, and why nothing else.
 type Plan struct {
 	// Root is the version that shows all of this unreferenced.
 	Root manifest.Version
-	// WAL holds the keys of log objects below their shard's floor, in key order.
-	WAL []string
 	// Segments were dropped, are referenced by nothing, and have waited.
 	Segments []manifest.DroppedSegment
 	// Shared were dropped by one chunk, and are still referenced by another or were so
 	// until a later drop: forgotten, not deleted; the last chunk to drop them lists them
 	// again.
 	Shared []manifest.DroppedSegment
-	// Waiting counts dropped segments that are kept out of courtesy.
+	// Waiting counts dropped segments that are kept out of courtesy, or for a pin.
 	Waiting int
-	// Strange are keys under wal/ that are no WAL objects: never deleted, reported.
-	Strange []string
 }
 
-// Make decides what to delete. roots are the root and every pinned root, the root first;
-// walKeys is a listing of wal/ in key order; nowMillis is the sweeper's wall clock.
-func Make(roots []*manifest.State, walKeys []string, nowMillis int64, courtesy time.Duration) Plan {
-	root := roots[0]
-	p := Plan{Root: root.Version()}
-	p.planWAL(root, walKeys)
+// Make decides about the dropped segments. roots are the root and every pinned root, the
+// root first; nowMillis is the sweeper's wall clock.
+func Make(roots []*manifest.State, nowMillis int64, courtesy time.Duration) Plan {
+	p := Plan{Root: roots[0].Version()}
 	p.planSegments(roots, nowMillis, courtesy)
 	return p
 }
 
-func (p *Plan) planWAL(root *manifest.State, keys []string) {
-	for i, key := range keys {
-		shard, epoch, index, err := manifest.ParseWALKey(key)
-		if err != nil {
-			p.Strange = append(p.Strange, key)
-			continue
-		}
-		s := root.Shard(shard)
-		if s == nil || !s.Floor.Covers(epoch, index) || slices.Contains(s.OpenEpochs, epoch) {
-			continue
-		}
-		if epoch < s.Epoch && lastOfEpoch(keys, i, shard, epoch) {
-			continue // it may be the seal
-		}
-		p.WAL = append(p.WAL, key)
-	}
+// logPlan decides about the objects of one shard's log, which it is shown in key order, one
+// at a time: it knows no pages.
+//
+// Garbage is what the floor covers, but not
+//   - in an open epoch: a takeover may be looking for its end;
+//   - the last object of an epoch older than the shard's: it may be the seal, which stays
+//     for ever. Without it a PUT of that epoch that was on its way all the time would find
+//     its place free.
+//
+// An object that a listing lacks makes more of the others look last, which only keeps more.
+type logPlan struct {
+	shard *manifest.Shard
+	// held is covered, and goes when a later object of its epoch shows that it is no seal.
+	held  string
+	epoch manifest.Epoch // of held
 }
 
-// lastOfEpoch reports whether no later key of the listing belongs to the same epoch. A
-// listing that forgets keys makes more objects look last, which only keeps more.
-func lastOfEpoch(keys []string, i int, shard manifest.ShardID, epoch manifest.Epoch) bool {
-	if i+1 == len(keys) {
-		return true
+// next takes the next key. garbage is an object to delete, or ""; past says that neither
+// this key nor any after it is below the floor. Keys that name no object of the log are
+// passed over: fsck reports them.
+func (p *logPlan) next(key string) (garbage string, past bool) {
+	shard, epoch, index, err := manifest.ParseWALKey(key)
+	if err != nil || shard != p.shard.ID {
+		return "", false
 	}
-	s, e, _, err := manifest.ParseWALKey(keys[i+1])
-	return err != nil || s != shard || e != epoch
+	if epoch == p.epoch && key > p.held {
+		garbage = p.held
+	}
+	p.held = ""
+	switch {
+	case !p.shard.Floor.Covers(epoch, index):
+		return garbage, true
+	case slices.Contains(p.shard.OpenEpochs, epoch):
+	case epoch < p.shard.Epoch:
+		p.held, p.epoch = key, epoch
+	default:
+		garbage = key // held none: that was of an older epoch
+	}
+	return garbage, false
 }
 
 func (p *Plan) planSegments(roots []*manifest.State, nowMillis int64, courtesy time.Duration) {

@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "rewrite the scenarios in testdata")
 //	edit           applies its lines as one edit, which happens at second N for version N
 //	pin            pins the root as it is
 //	unpin          drops all pins
-//	plan SECOND    plans with a listing, one key a line; a/1/3 is wal/a/<1>/<3>
+//	plan SECOND    plans with a listing of wal/, one key a line; a/1/3 is wal/a/<1>/<3>
 func TestPlans(t *testing.T) {
 	const name = "testdata/plan.txt"
 	text, err := os.ReadFile(name)
@@ -79,12 +79,29 @@ func (s *scenario) run(block string) string {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		p := Make(append([]*manifest.State{s.s}, s.pins...), walKeys(lines[1:]), int64(second)*1000, 100*time.Second)
-		return format(p)
+		p := Make(append([]*manifest.State{s.s}, s.pins...), int64(second)*1000, 100*time.Second)
+		return format(p, s.garbage(walKeys(lines[1:])))
 	default:
 		s.t.Fatalf("unknown command %q", lines[0])
 	}
 	return ""
+}
+
+// garbage shows each shard's part of a listing to its plan, and what is not its part, too.
+func (s *scenario) garbage(listing []string) (garbage []string) {
+	for _, shard := range s.s.Shards() {
+		plan := logPlan{shard: shard}
+		for _, key := range listing {
+			g, past := plan.next(key)
+			if g != "" {
+				garbage = append(garbage, g)
+			}
+			if past {
+				break
+			}
+		}
+	}
+	return garbage
 }
 
 // walKeys reads shard/epoch/index; what is no such thing stays as it is.
@@ -103,9 +120,9 @@ func walKeys(words []string) (keys []string) {
 	return keys
 }
 
-func format(p Plan) string {
+func format(p Plan, garbage []string) string {
 	var b strings.Builder
-	for _, key := range p.WAL {
+	for _, key := range garbage {
 		shard, epoch, index, _ := manifest.ParseWALKey(key)
 		fmt.Fprintf(&b, "delete %s/%d/%d\n", shard, epoch, index)
 	}
@@ -117,9 +134,6 @@ func format(p Plan) string {
 	}
 	if p.Waiting > 0 {
 		fmt.Fprintf(&b, "%d wait\n", p.Waiting)
-	}
-	for _, key := range p.Strange {
-		fmt.Fprintf(&b, "strange %s\n", key)
 	}
 	return fmt.Sprintf("root %d\n%s", p.Root, b.String())
 }

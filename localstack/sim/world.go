@@ -17,6 +17,9 @@ import (
 	"github.com/granarydb/granary/manifest"
 )
 
+// sweepAgain is the time between a collector's two sweeps.
+const sweepAgain = 2 * time.Second
+
 // World is one simulated cluster in one bubble.
 type World struct {
 	cfg     Config
@@ -291,11 +294,9 @@ func (w *World) toHolder(id manifest.ShardID, holder string, do func(context.Con
 	go do(w.chaos.Context(), o)
 }
 
-// collect runs one sweep of the collector, in a process of its own, and lets a writer look
-// after the logs of its shards.
+// collect starts a collector, in a process of its own. It sweeps twice: the second time it
+// knows what it did the first time.
 func (w *World) collect() {
-	p := w.anyWriter().current()
-	p.run(func(ctx context.Context) { _, _ = p.writer.CollectWAL(ctx) })
 	w.did("collector")
 	node := NewNode(w.ctx, w.bus, fmt.Sprintf("gc.%d", w.events["collector"]), w.cfg.Seed, 0, 0)
 	store := w.store.For(node)
@@ -304,7 +305,13 @@ func (w *World) collect() {
 		Open: func(manifest.LocationID) (bucket.Bucket, error) { return store, nil },
 		Host: node.Host(), Courtesy: time.Second,
 	}
-	go func() { _, _ = s.Sweep(node.Context(), false) }()
+	go func() {
+		for range 2 {
+			_, _ = s.Sweep(node.Context(), false)
+			collectSeals(node.Context(), s)
+			_ = s.Host.Sleep(node.Context(), sweepAgain)
+		}
+	}()
 }
 
 // calmDown ends faults, wakes everyone, and waits until every shard is served again.
