@@ -16,8 +16,9 @@
 //
 // A write that did not happen fails with Conflict (its condition did not hold) or with
 // Throttled (refused, full). Everything that may have happened, or may still happen, is
-// UnknownOutcome: timeouts, broken connections, 409 and 5xx answers. A caller resolves it
-// by reading. Drivers never retry a conditional write by themselves.
+// UnknownOutcome: timeouts, broken connections, 409 and 5xx answers that are not plainly a
+// refusal of the store itself. A caller resolves it by reading. Drivers never retry a
+// conditional write by themselves.
 //
 // Tags are opaque. A tag is no checksum, and a Get may return a tag older than its body
 // while the key is overwritten: every object of ours carries its own checksum and nonce.

@@ -34,6 +34,7 @@ var (
 	ReadAfterDelete = Property{"answer not found for a key that does not exist", "a missing object would pass for an empty one"}
 	ListAfterWrite  = Property{"list a key right after it was written, in byte order, page by page", "garbage collection and checks would not see objects that exist"}
 	RangeReads      = Property{"return exactly the range that was asked for", "segments would be read wrongly"}
+	WholeReads      = Property{"return one whole version of an object, also while it is overwritten", "what is read would be no version that anyone wrote"}
 	AtomicCreate    = Property{"let one of several concurrent creates win", "two writers could both win, and acknowledged writes would be lost"}
 	AtomicSwap      = Property{"let one of several concurrent swaps win", "two writers could both win, and a commit would be lost"}
 )
@@ -67,7 +68,7 @@ func Probe(ctx context.Context, b Bucket, h host.Host) error {
 	p := &probe{b: b, prefix: "meta/probe/" + hex.EncodeToString(id[:]) + "/"}
 	defer p.clean(ctx, h)
 	for _, step := range []func(context.Context) error{
-		p.createOnce, p.swap, p.swapMissing, p.ranges, p.list, p.readAfterWrite, p.raceCreate, p.raceSwap,
+		p.createOnce, p.swap, p.swapMissing, p.ranges, p.list, p.readAfterWrite, p.wholeReads, p.raceCreate, p.raceSwap,
 	} {
 		if err := step(ctx); err != nil {
 			return err

@@ -2,6 +2,7 @@ package buckettest
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,7 +23,7 @@ type BadStore struct {
 func BadStores() []BadStore {
 	bad := func(name string, p bucket.Property, spoil func(*spoiled)) BadStore {
 		return BadStore{name, p, func(h host.Host) bucket.Bucket {
-			b := &spoiled{Bucket: membucket.New(), host: h, old: map[string]bucket.Object{}}
+			b := &spoiled{Bucket: membucket.New(), host: h, old: map[string]bucket.Object{}, writing: make(chan struct{}, 1)}
 			spoil(b)
 			return b
 		}}
@@ -60,32 +61,8 @@ func BadStores() []BadStore {
 				return b.Bucket.Put(ctx, key, body, c)
 			}
 		}),
-		bad("looks, then creates", bucket.AtomicCreate, func(b *spoiled) {
-			b.put = func(ctx context.Context, key string, body []byte, c bucket.Condition) (bucket.Tag, error) {
-				if !c.Absent() {
-					return b.Bucket.Put(ctx, key, body, c)
-				}
-				_, err := b.Bucket.Head(ctx, key)
-				_ = b.host.Sleep(ctx, time.Millisecond)
-				if err == nil {
-					return "", errkind.Conflict
-				}
-				return b.Bucket.Put(ctx, key, body, bucket.Condition{})
-			}
-		}),
-		bad("looks, then swaps", bucket.AtomicSwap, func(b *spoiled) {
-			b.put = func(ctx context.Context, key string, body []byte, c bucket.Condition) (bucket.Tag, error) {
-				if c.Match() == "" {
-					return b.Bucket.Put(ctx, key, body, c)
-				}
-				a, err := b.Bucket.Head(ctx, key)
-				_ = b.host.Sleep(ctx, time.Millisecond)
-				if err != nil || a.Tag != c.Match() {
-					return "", errkind.Conflict
-				}
-				return b.Bucket.Put(ctx, key, body, bucket.Condition{})
-			}
-		}),
+		bad("looks, then creates", bucket.AtomicCreate, func(b *spoiled) { b.put = b.createAfterLook }),
+		bad("looks, then swaps", bucket.AtomicSwap, func(b *spoiled) { b.put = b.swapAfterLook }),
 		bad("reads from a replica that lags", bucket.ReadAfterWrite, func(b *spoiled) {
 			b.put = b.putLagging
 			b.get = b.getLagging
@@ -104,6 +81,7 @@ func BadStores() []BadStore {
 				return b.Bucket.Get(ctx, key, bucket.GetOptions{IfNoneMatch: o.IfNoneMatch})
 			}
 		}),
+		bad("overwrites in place", bucket.WholeReads, func(b *spoiled) { b.put = b.putInPlace }),
 		bad("lists from an index that lags", bucket.ListAfterWrite, func(b *spoiled) {
 			b.list = func(ctx context.Context, prefix, after string, max int) ([]bucket.Attrs, bool, error) {
 				page, more, err := b.Bucket.List(ctx, prefix, after, max)
@@ -123,6 +101,8 @@ type spoiled struct {
 	put  func(context.Context, string, []byte, bucket.Condition) (bucket.Tag, error)
 	get  func(context.Context, string, bucket.GetOptions) (bucket.Object, error)
 	list func(context.Context, string, string, int) ([]bucket.Attrs, bool, error)
+
+	writing chan struct{} // a lock that is held while a write sleeps
 
 	mu  sync.Mutex
 	old map[string]bucket.Object // what a lagging replica still has
@@ -149,6 +129,30 @@ func (b *spoiled) List(ctx context.Context, prefix, after string, max int) ([]bu
 	return b.Bucket.List(ctx, prefix, after, max)
 }
 
+func (b *spoiled) createAfterLook(ctx context.Context, key string, body []byte, c bucket.Condition) (bucket.Tag, error) {
+	if !c.Absent() {
+		return b.Bucket.Put(ctx, key, body, c)
+	}
+	_, err := b.Bucket.Head(ctx, key)
+	_ = b.host.Sleep(ctx, time.Millisecond)
+	if err == nil {
+		return "", errkind.Conflict
+	}
+	return b.Bucket.Put(ctx, key, body, bucket.Condition{})
+}
+
+func (b *spoiled) swapAfterLook(ctx context.Context, key string, body []byte, c bucket.Condition) (bucket.Tag, error) {
+	if c.Match() == "" {
+		return b.Bucket.Put(ctx, key, body, c)
+	}
+	a, err := b.Bucket.Head(ctx, key)
+	_ = b.host.Sleep(ctx, time.Millisecond)
+	if err != nil || a.Tag != c.Match() {
+		return "", errkind.Conflict
+	}
+	return b.Bucket.Put(ctx, key, body, bucket.Condition{})
+}
+
 // putLagging keeps what an overwrite replaces, for one read.
 func (b *spoiled) putLagging(ctx context.Context, key string, body []byte, c bucket.Condition) (bucket.Tag, error) {
 	before, err := b.Bucket.Get(ctx, key, bucket.GetOptions{})
@@ -159,6 +163,20 @@ func (b *spoiled) putLagging(ctx context.Context, key string, body []byte, c buc
 		b.mu.Unlock()
 	}
 	return tag, putErr
+}
+
+// putInPlace shows what is half written, and is right in everything else.
+func (b *spoiled) putInPlace(ctx context.Context, key string, body []byte, c bucket.Condition) (bucket.Tag, error) {
+	b.writing <- struct{}{}
+	defer func() { <-b.writing }()
+	before, err := b.Bucket.Get(ctx, key, bucket.GetOptions{})
+	if err != nil || c.Absent() || c.Match() != before.Tag || len(before.Body) != len(body) {
+		return b.Bucket.Put(ctx, key, body, c)
+	}
+	half := len(body) / 2
+	_, _ = b.Bucket.Put(ctx, key, slices.Concat(body[:half], before.Body[half:]), bucket.Condition{})
+	_ = b.host.Sleep(ctx, time.Millisecond)
+	return b.Bucket.Put(ctx, key, body, bucket.Condition{})
 }
 
 func (b *spoiled) getLagging(ctx context.Context, key string, o bucket.GetOptions) (bucket.Object, error) {

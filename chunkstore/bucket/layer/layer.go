@@ -2,13 +2,15 @@
 // and knows nothing of the others.
 //
 //	Retry    sends reads and unconditional writes again; never a conditional Put
+//	Hedge    asks once more for a read that takes longer than most
 //	Limit    bounds how many requests are under way at once
 //	Metrics  counts requests and bytes by verb and class of key
+//	Deadline ends what a store does not answer
 //	Cache    keeps bytes of immutable objects in memory, within a budget
 //
 // They stack in any order that makes sense to the caller. The usual one, outermost first:
 //
-//	Cache -> Retry -> Limit -> Metrics -> the store
+//	Cache -> Retry -> Hedge -> Limit -> Metrics -> the store
 //
 // so that a cached read costs nothing, each attempt takes its own slot, and the counts are
 // what the store saw (and bills). A crash loses nothing here: no layer holds a write back.

@@ -26,13 +26,14 @@ func TestConforms(t *testing.T) {
 	h := host.System()
 	for name, wrap := range map[string]func(bucket.Bucket) bucket.Bucket{
 		"Retry":    func(b bucket.Bucket) bucket.Bucket { return layer.Retry(b, h, nil) },
+		"Hedge":    func(b bucket.Bucket) bucket.Bucket { return layer.Hedge(b, h, nil) },
 		"Limit":    func(b bucket.Bucket) bucket.Bucket { return layer.Limit(b, 3) },
 		"Deadline": func(b bucket.Bucket) bucket.Bucket { return layer.Deadline(b, h, time.Minute) },
 		"Metrics":  func(b bucket.Bucket) bucket.Bucket { return layer.Metrics(b) },
 		"Cache":    func(b bucket.Bucket) bucket.Bucket { return layer.Cache(b, 64<<10) },
 		"Stack": func(b bucket.Bucket) bucket.Bucket {
 			b = layer.Deadline(layer.Metrics(b), h, time.Minute)
-			return layer.Cache(layer.Retry(layer.Limit(b, 8), h, nil), 32<<20)
+			return layer.Cache(layer.Retry(layer.Hedge(layer.Limit(b, 8), h, nil), h, nil), 32<<20)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

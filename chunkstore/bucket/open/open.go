@@ -1,11 +1,15 @@
 // Package open makes a bucket from the URL that a user typed (`--store URL`). It is the one
 // place that knows all drivers; everything else takes a bucket.Bucket.
 //
-//	dir:PATH   a directory on this machine; several processes may share it
-//	mem:       memory of this process, gone when it ends
+//	dir:PATH                        a directory on this machine; several processes may share it
+//	mem:                            memory of this process, gone when it ends
+//	s3://BUCKET/PREFIX?...          Amazon S3, or what speaks its protocol:
+//	                                region, endpoint, class, sse, kmsKeyId
+//	minio://HOST:PORT/BUCKET/PREFIX?...  MinIO and the like, by MinIO's client: tls, region
 //
 // A URL names a store and never creates anything but the directory of dir:. Whether the
-// store keeps its promises is for bucket.Probe to say.
+// store keeps its promises is for bucket.Probe to say. A URL holds no secret: it ends up in
+// shell histories, process lists and logs. Keys come from the environment or the AWS files.
 package open
 
 import (
@@ -21,11 +25,12 @@ import (
 )
 
 // schemes is what an error lists: each with an example to copy.
-const schemes = "dir:./granary-data (a directory), mem: (memory, for tries); s3://BUCKET/PREFIX comes with a later version"
+const schemes = "dir:./granary-data (a directory), mem: (memory, for tries), s3://BUCKET/PREFIX?region=eu-central-1, minio://HOST:9000/BUCKET/PREFIX"
 
 // URL opens the store that a URL names. Every call with mem: is a new, empty bucket. Errors:
-// Invalid, with what to type instead, and those of opening the directory.
-func URL(_ context.Context, url string, h host.Host) (bucket.Bucket, error) {
+// Invalid, with what to type instead, and those of opening the directory. Nothing is asked of
+// a store over the network yet: a wrong bucket or region shows at the first request.
+func URL(ctx context.Context, url string, h host.Host) (bucket.Bucket, error) {
 	scheme, rest, ok := strings.Cut(url, ":")
 	if !ok {
 		return nil, refuse(url, fmt.Sprintf("it has no scheme; for a directory type dir:%s", url))
@@ -38,8 +43,14 @@ func URL(_ context.Context, url string, h host.Host) (bucket.Bucket, error) {
 			return nil, refuse(url, "memory has no name; type mem:")
 		}
 		return membucket.New(), nil
-	case "s3", "s3a", "http", "https", "minio", "gs":
-		return nil, refuse(url, "this version has no driver for it")
+	case "s3":
+		return openS3(ctx, url)
+	case "minio":
+		return openMinio(url)
+	case "http", "https":
+		return nil, refuse(url, "for a store of your own type s3://BUCKET/PREFIX?endpoint="+scheme+"://HOST:PORT")
+	case "s3a", "s3n", "gs":
+		return nil, refuse(url, "for Amazon S3 and stores that speak its protocol type s3://BUCKET/PREFIX")
 	}
 	return nil, refuse(url, fmt.Sprintf("unknown scheme %q", scheme))
 }
@@ -59,5 +70,5 @@ func openDir(url, path string, h host.Host) (bucket.Bucket, error) {
 }
 
 func refuse(url, why string) error {
-	return fmt.Errorf("store %q: %s. Stores are: %s: %w", url, why, schemes, errkind.Invalid)
+	return fmt.Errorf("store %q: %s. Stores are: %s: %w", redact(url), why, schemes, errkind.Invalid)
 }

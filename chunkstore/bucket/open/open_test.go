@@ -40,14 +40,14 @@ func TestURLsOpenTheirStores(t *testing.T) {
 func TestBadURLsSayWhatToType(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for url, hint := range map[string]string{
-		"":                "it has no scheme",
-		"./granary-data":  "type dir:./granary-data",
-		"dir:":            "type dir:./granary-data",
-		"dir://relative":  "type dir:relative",
-		"mem:name":        "type mem:",
-		"s3://bucket/pre": "s3://BUCKET/PREFIX comes with a later version",
-		"http://x":        "no driver",
-		"ftp:x":           `unknown scheme "ftp"`,
+		"":               "it has no scheme",
+		"./granary-data": "type dir:./granary-data",
+		"dir:":           "type dir:./granary-data",
+		"dir://relative": "type dir:relative",
+		"mem:name":       "type mem:",
+		"http://x":       "type s3://BUCKET/PREFIX?endpoint=http://HOST:PORT",
+		"gs://bucket":    "type s3://BUCKET/PREFIX",
+		"ftp:x":          `unknown scheme "ftp"`,
 	} {
 		_, err := open.URL(t.Context(), url, host.System())
 		if !errors.Is(err, errkind.Invalid) {

@@ -14,8 +14,10 @@ import (
 // names.
 var moduleTable = []moduleRow{
 	{"github.com/anishathalye/porcupine", []string{"localstack/sim"}, "histories are checked where they are made"},
+	{"github.com/aws/aws-sdk-go-v2", []string{"chunkstore/bucket/s3bucket"}, "a store's client is known to its driver only"},
 	{"github.com/cespare/xxhash/v2", []string{"chunkstore/segment", "chunkstore/writer", "router"}, "one hash for filters, latches and lanes"},
 	{"github.com/klauspost/compress", []string{"manifest/frame.go", "chunkstore/segment/codec.go"}, "compression belongs to formats; the log uses the segment's codec"},
+	{"github.com/minio/minio-go/v7", []string{"chunkstore/bucket/miniobucket"}, "a store's client is known to its driver only"},
 	{"github.com/prometheus/client_golang", []string{"cmd/granary"}, "roles give numbers, the binary publishes them"},
 	{"github.com/tidwall/btree", []string{"chunkstore/bucket/membucket", "chunkstore/writer"}, "ordered maps are for what is in memory"},
 	{"github.com/urfave/cli/v3", []string{"cmd/granary"}, "flags are read in one place"},
@@ -113,7 +115,7 @@ func wrongStandard(s *source, p string) string {
 var lean = []string{"router", "router/wire", "router/command", "chunkstore/writer"}
 
 // heavy is what they must not pull in.
-var heavy = []string{"github.com/prometheus", "github.com/urfave/cli", "github.com/parquet-go/parquet-go", "github.com/apache/arrow-go", "github.com/apache/arrow"}
+var heavy = []string{"github.com/prometheus", "github.com/urfave/cli", "github.com/parquet-go/parquet-go", "github.com/apache/arrow-go", "github.com/apache/arrow", "github.com/aws", "github.com/minio"}
 
 // TestLeanPackagesStayLean asks the go command for everything that the lean packages are
 // built of. The binary uses two of the heavy ones, which shows that the question works.
