@@ -63,6 +63,7 @@ func TestUnreadableSegmentsAreNeverEmpty(t *testing.T) {
 func (w *world) everyRead() map[string]error {
 	errs := map[string]error{}
 	_, _, errs["get"] = w.store.Get(ctx, w.view, key(5))
+	errs["get many"] = w.store.GetMany(ctx, w.view, [][]byte{key(5)})[0].Err
 	_, errs["retries"] = w.store.Retries(ctx, w.view, 0)
 	for name, reverse := range map[string]bool{"scan": false, "scan backwards": true} {
 		it := w.store.Scan(ctx, w.view, shardkey.Range{}, reverse)

@@ -2,12 +2,14 @@ package reader
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
 
 	"github.com/granarydb/granary/chunkstore/segment"
 	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/manifest/shardkey"
 	"pgregory.net/rapid"
 )
@@ -35,6 +37,7 @@ func TestViewReadsAsItsNewestRows(t *testing.T) {
 		}
 		want := model(w.view, w.rowsOf)
 		checkGets(t, w, want)
+		checkGetMany(t, w)
 		checkCount(t, w, want)
 		for range 6 {
 			checkScan(t, w, want)
@@ -144,6 +147,30 @@ func checkGets(t *rapid.T, w *world, want map[string]string) {
 			t.Fatalf("get %s: %q %v, want %q %v", key(k), got, ok, exp, live)
 		}
 	}
+}
+
+// checkGetMany asks for all keys, some twice, from a cache that is warm or cold, or absent.
+func checkGetMany(t *rapid.T, w *world) {
+	list := rapid.SliceOf(rapid.IntRange(0, modelKeys-1)).Draw(t, "many")
+	all := make([][]byte, len(list))
+	for i, k := range list {
+		all[i] = key(k)
+	}
+	warm := w.store
+	switch rapid.IntRange(0, 2).Draw(t, "cache") {
+	case 0:
+		w.cool()
+	case 1:
+		w.store = NewStore(warm.bucket, nil)
+	}
+	for i, f := range w.store.GetMany(ctx, w.view, all) {
+		row, live, err := warm.Get(ctx, w.view, all[i])
+		if f.Live != live || errors.Is(f.Err, errkind.Invalid) != errors.Is(err, errkind.Invalid) || (f.Err == nil) != (err == nil) ||
+			!bytes.Equal(f.Row.Key, row.Key) || !bytes.Equal(f.Row.Doc, row.Doc) || f.Row.Seq != row.Seq || f.Row.Delete != row.Delete {
+			t.Fatalf("key %s: %+v, want %v %v %v", all[i], f, row, live, err)
+		}
+	}
+	w.store = warm
 }
 
 // checkCount gives the chunk its right number of flushed rows and counts with the

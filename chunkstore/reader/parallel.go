@@ -5,12 +5,12 @@ import (
 	"sync/atomic"
 )
 
-// openParallel bounds the segments that one read opens at once.
-const openParallel = 8
+// parallel bounds the segments that one read opens at once, and the GETs that one GetMany has
+// under way.
+const parallel = 16
 
-// inParallel calls do(0) to do(n-1), at most openParallel at a time, and waits for all. It
-// returns the error of the lowest index, so that the outcome does not depend on the
-// scheduler.
+// inParallel calls do(0) to do(n-1), at most parallel at a time, and waits for all. It returns
+// the error of the lowest index, so that the outcome does not depend on the scheduler.
 func inParallel(n int, do func(i int) error) error {
 	if n == 1 {
 		return do(0)
@@ -18,7 +18,7 @@ func inParallel(n int, do func(i int) error) error {
 	var next atomic.Int64
 	var wait sync.WaitGroup
 	errs := make([]error, n)
-	for range min(n, openParallel) {
+	for range min(n, parallel) {
 		wait.Go(func() {
 			for {
 				i := int(next.Add(1)) - 1

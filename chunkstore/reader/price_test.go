@@ -146,7 +146,7 @@ func TestColdReadsTakeTwoRoundTrips(t *testing.T) {
 			w.add(run(i, 50, 1, "v")...)
 		}
 		elapsed := func(do func()) time.Duration {
-			w.store = w.open(slow{w.bucket})
+			w.store = w.open(slow{w.bucket, latency})
 			begin := time.Now()
 			do()
 			return time.Since(begin)
@@ -169,7 +169,7 @@ func TestConcurrentColdReadsShareTheirGets(t *testing.T) {
 		for range 3 {
 			w.add(run(0, 50, 1, "v")...)
 		}
-		w.store = w.open(slow{w.bucket})
+		w.store = w.open(slow{w.bucket, latency})
 		hasty, stop := context.WithTimeout(ctx, latency/2)
 		defer stop()
 		n := w.spent(func() {
@@ -213,11 +213,14 @@ func TestCounterCountsWhatItsContextSpent(t *testing.T) {
 
 const latency = 10 * time.Millisecond
 
-// slow is a bucket whose GETs take the latency each.
-type slow struct{ bucket.Bucket }
+// slow is a bucket whose GETs take a while each.
+type slow struct {
+	bucket.Bucket
+	latency time.Duration
+}
 
 func (s slow) Get(ctx context.Context, key string, o bucket.GetOptions) (bucket.Object, error) {
-	t := time.NewTimer(latency)
+	t := time.NewTimer(s.latency)
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -24,14 +24,21 @@
 // one block, another GET. Tails and blocks stay in the cache, so that
 //
 //	point read, S segments may hold the key   S tails in parallel, then 1 block
+//	many point reads (GetMany)                all tails in parallel, then all blocks, each once
 //	the same again                            nothing
 //	scan                                      tails and blocks of what it passes
 //
 // A scan opens a segment when it comes to the first key that it may hold, not before:
 // where references follow one another in key order, a scan that ends early has opened only
-// the first. Those that overlap are opened side by side, at most openParallel at once. A
-// scan holds one block, or one run of blocks read ahead, per open segment, and nothing that
-// grows with the number of rows.
+// the first. Those that overlap are opened side by side, at most parallel at once.
+//
+// A scan that goes on does not wait for each GET: it reads the next blocks of its segments
+// while it hands out the present ones, in reads that grow, and opens the segments that
+// follow. What all that takes is bounded, for a scan by scanBytes and for the process by
+// prefetchBytes; beyond that, blocks are read when they are needed. It reads no further ahead
+// than its caller wants rows (Iter.Want), and a caller that pauses or leaves ends it
+// (Iter.Rest). Otherwise a scan holds one block per open segment, and nothing that grows with
+// the number of rows.
 //
 // # What goes wrong
 //
@@ -88,33 +95,48 @@ type View struct {
 // It keeps no list of open segments of its own: the cache holds the tails within its budget,
 // joins concurrent loads of one, and opening what it holds costs two small allocations.
 type Store struct {
-	bucket func(manifest.LocationID) (bucket.Bucket, error)
-	cache  *segment.Cache
+	bucket   func(manifest.LocationID) (bucket.Bucket, error)
+	cache    *segment.Cache
+	prefetch *segment.Prefetch
 }
+
+// What scans read ahead, in bytes as stored: each, and all of the process together.
+const (
+	scanBytes     = 16 << 20
+	prefetchBytes = 64 << 20
+)
 
 // NewStore makes a Store. open names the bucket of a location; it is asked before every
 // request and does no I/O. A nil cache is allowed: everything is then read each time.
 func NewStore(open func(manifest.LocationID) (bucket.Bucket, error), cache *segment.Cache) *Store {
-	return &Store{bucket: open, cache: cache}
+	return &Store{bucket: open, cache: cache, prefetch: segment.NewPrefetch(prefetchBytes)}
 }
 
 // Get finds the newest row of a key. live is false when there is none, or when the newest is
 // a deletion, which is then the row. Errors: Invalid (the key is outside the chunk),
 // NotFound (a segment is gone), Corrupt, those of the bucket.
 func (s *Store) Get(ctx context.Context, v View, key []byte) (row segment.Row, live bool, err error) {
-	if !v.Chunk.Range.Contains(key) {
-		return segment.Row{}, false, fmt.Errorf("read key %x of chunk %d %s: %w: outside of it", key, v.Chunk.ID, v.Chunk.Range, errkind.Invalid)
-	}
-	for _, m := range v.Mems {
-		if row, ok := m.Get(key); ok {
-			return row, !row.Delete, nil
-		}
+	if row, ok, err := v.unflushed(key); ok || err != nil {
+		return row, ok && !row.Delete, err
 	}
 	row, ok, err := s.find(ctx, v.Chunk, key)
 	if err != nil || !ok {
 		return segment.Row{}, false, err
 	}
 	return row, !row.Delete, nil
+}
+
+// unflushed looks a key up in the memtables. Errors: Invalid.
+func (v *View) unflushed(key []byte) (row segment.Row, ok bool, err error) {
+	if !v.Chunk.Range.Contains(key) {
+		return segment.Row{}, false, fmt.Errorf("read key %x of chunk %d %s: %w: outside of it", key, v.Chunk.ID, v.Chunk.Range, errkind.Invalid)
+	}
+	for _, m := range v.Mems {
+		if row, ok := m.Get(key); ok {
+			return row, true, nil
+		}
+	}
+	return segment.Row{}, false, nil
 }
 
 // find looks a key up in the segments. It goes from the newest reference to the oldest and

@@ -11,7 +11,8 @@ import (
 )
 
 // Iter walks over the live rows of a part of a chunk, each key once, in key order or
-// backwards. It needs no closing. Not safe for concurrent use.
+// backwards. Whoever leaves it before Next returned false calls Rest. Not safe for
+// concurrent use.
 //
 // It merges the memtables and the references, each in key order. A reference that is not
 // open yet waits with the first key that it may hold; it joins when the merge comes there.
@@ -27,6 +28,10 @@ type Iter struct {
 	row     segment.Row
 	steps   uint
 	err     error
+
+	share *segment.Prefetch // what the scan's sources read ahead
+	want  func() int64
+	early early
 }
 
 // pollEvery is after how many rows, deletions and older versions included, a scan looks
@@ -41,6 +46,7 @@ func (s *Store) Scan(ctx context.Context, v View, r shardkey.Range, reverse bool
 		return &Iter{}
 	}
 	it := s.scanMems(ctx, v, r, reverse)
+	it.share = s.prefetch.Part(scanBytes)
 	waiting := make([]source, len(v.Chunk.Refs))
 	for i := range v.Chunk.Refs {
 		src := &waiting[i]
@@ -67,6 +73,11 @@ func (s *Store) scanMems(ctx context.Context, v View, r shardkey.Range, reverse 
 	return it
 }
 
+// Want tells the scan how many more rows its caller is about to take, as a guess: it is asked
+// before something is read ahead, and no more is than these rows need. Without it, the caller
+// is taken to want all. Requires: before the first Next.
+func (it *Iter) Want(rows func() int64) { it.want = rows }
+
 // Next moves to the next row. It is false at the end, and after an error.
 func (it *Iter) Next(ctx context.Context) bool {
 	for it.step(ctx) {
@@ -74,7 +85,19 @@ func (it *Iter) Next(ctx context.Context) bool {
 			return true
 		}
 	}
+	it.Rest()
 	return false
+}
+
+// Rest ends what is being read ahead of the scan, waits for that, and gives back all memory
+// but a little. The scan can go on with Next, or be dropped.
+func (it *Iter) Rest() {
+	it.early.stop(it)
+	for _, src := range it.heap {
+		if src.rows != nil {
+			src.rows.Rest()
+		}
+	}
 }
 
 // step moves to the next key's newest row, which may be a deletion.
@@ -123,28 +146,35 @@ func (it *Iter) leave(ctx context.Context) {
 func (it *Iter) join(ctx context.Context) {
 	for it.err == nil && len(it.waiting) > 0 &&
 		(len(it.heap) == 0 || it.compare(it.waiting[0].first, it.heap[0].row.Key) <= 0) {
-		group := it.waiting[:it.overlapping()]
+		group := it.waiting[:it.overlapping(it.waiting)]
 		it.waiting = it.waiting[len(group):]
 		it.err = it.open(ctx, group)
 		for _, src := range group {
 			if it.err == nil && src.row.Key != nil {
+				src.rows.Prefetch(it.share, it.want)
 				it.push(src)
 			}
+		}
+		if it.err == nil {
+			it.early.begin(ctx, it)
 		}
 	}
 }
 
-// open moves references to their first rows: one by one as long as all is cached, then the
-// others together.
+// open moves references to their first rows: those that were opened before their time, then
+// one by one as long as all is cached, then the others together.
 func (it *Iter) open(ctx context.Context, group []*source) error {
+	it.early.take(it, group)
 	for len(group) > 0 {
 		src := group[0]
-		r := it.store.cached(ctx, src.ref, &src.sent)
-		if r == nil {
-			break
-		}
-		if err := src.start(ctx, r, it.collection); err != nil {
-			return err
+		if src.rows == nil {
+			r := it.store.cached(ctx, src.ref, &src.sent)
+			if r == nil {
+				break
+			}
+			if err := src.start(ctx, r, it); err != nil {
+				return err
+			}
 		}
 		group = group[1:]
 		if src.sent {
@@ -156,11 +186,11 @@ func (it *Iter) open(ctx context.Context, group []*source) error {
 
 // overlapping is how many of the waiting references to open together: the first, and those
 // that begin before any of them ends, for the scan needs them before it leaves the first.
-func (it *Iter) overlapping() int {
-	n, end := 1, it.waiting[0].last
-	for n < min(len(it.waiting), openParallel) && it.compare(it.waiting[n].first, end) <= 0 {
-		if it.compare(it.waiting[n].last, end) < 0 {
-			end = it.waiting[n].last
+func (it *Iter) overlapping(waiting []*source) int {
+	n, end := 1, waiting[0].last
+	for n < min(len(waiting), parallel) && it.compare(waiting[n].first, end) <= 0 {
+		if it.compare(waiting[n].last, end) < 0 {
+			end = waiting[n].last
 		}
 		n++
 	}

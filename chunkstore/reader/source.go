@@ -54,18 +54,21 @@ func (s *source) await(ref *manifest.SegmentRef, r shardkey.Range, reverse bool)
 	return true
 }
 
-// open opens the segment and moves to the first row, if there is one.
+// open opens the segment, unless it is open, and moves to the first row, if there is one.
 func (s *source) open(ctx context.Context, it *Iter) error {
+	if s.rows != nil {
+		return nil
+	}
 	r, err := it.store.reader(ctx, s.ref)
 	if err != nil {
 		return err
 	}
-	return s.start(ctx, r, it.collection)
+	return s.start(ctx, r, it)
 }
 
 // start moves to the first row.
-func (s *source) start(ctx context.Context, r *segment.Reader, c manifest.CollectionID) error {
-	s.rows = r.Scan(c, s.part, s.reverse)
+func (s *source) start(ctx context.Context, r *segment.Reader, it *Iter) error {
+	s.rows = r.Scan(it.collection, s.part, s.reverse)
 	if s.reverse && s.fetch(ctx) {
 		s.ahead = s.row
 	}
@@ -73,6 +76,11 @@ func (s *source) start(ctx context.Context, r *segment.Reader, c manifest.Collec
 		s.next(ctx)
 	}
 	return s.err
+}
+
+// reset makes a reference whose opening failed one that is not open.
+func (s *source) reset() {
+	s.rows, s.row, s.ahead, s.err, s.sent = nil, segment.Row{}, segment.Row{}, nil, false
 }
 
 // next moves to the next row; false at the end and after an error.

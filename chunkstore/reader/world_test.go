@@ -129,7 +129,7 @@ func (w *world) must(err error) {
 	}
 }
 
-func key(k int) []byte { return fmt.Appendf(nil, "k%04d", k) }
+func key(k int) []byte { return fmt.Appendf(nil, "k%05d", k) }
 
 func keys(from, to int) shardkey.Range { return shardkey.Range{Min: key(from), Max: key(to)} }
 

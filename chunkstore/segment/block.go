@@ -119,7 +119,7 @@ func (b *block) restart(g int) int {
 func (b *block) restartKey(g int) []byte {
 	var e entry
 	e.parse(b.data[:b.entriesEnd], b.restart(g))
-	return e.suffix
+	return e.suffix(b.data)
 }
 
 // parseBlock checks a payload: every length and offset, that restarts are where they must
@@ -154,14 +154,15 @@ func (b *block) check() error {
 		if restart && b.restart(i/restartEvery) != at {
 			return corruptf("row block: restart %d", i/restartEvery)
 		}
-		if !e.parse(entries, at) || e.shared > len(key) || restart && e.shared != 0 || uint(e.shared+len(e.suffix)-1) >= MaxKeyBytes {
+		if !e.parse(entries, at) || e.shared > len(key) || restart && e.shared != 0 || uint(e.shared+e.doc-e.key-1) >= MaxKeyBytes {
 			return corruptf("row block: entry %d at %d", i, at)
 		}
 		s := b.baseSeq + e.seqDelta
-		if i > 0 && !e.above(key, s, seq) {
+		suffix := e.suffix(entries)
+		if i > 0 && !above(suffix, s, key[e.shared:], seq) {
 			return corruptf("row block: entry %d is not above the one before", i)
 		}
-		key, seq = append(key[:e.shared], e.suffix...), s
+		key, seq = append(key[:e.shared], suffix...), s
 		at = e.end
 	}
 	if at != b.entriesEnd {
@@ -170,20 +171,28 @@ func (b *block) check() error {
 	return nil
 }
 
-// entry is one row as stored.
+// entry is one row as stored. It holds offsets, not slices: storing a pointer costs a write
+// barrier while the garbage collector runs, which it does a lot where blocks are decoded.
 type entry struct {
 	shared   int
-	suffix   []byte // of the key
+	key      int // the suffix of the key is [key, doc)
+	doc      int // the document is [doc, end), empty for a deletion
+	end      int // the next entry begins here
 	seqDelta manifest.Seq
 	put      bool
-	doc      []byte
-	end      int // offset of the next entry
 }
+
+func (e *entry) suffix(b []byte) []byte { return b[e.key:e.doc:e.doc] }
 
 // parse reads the entry at offset at of b.
 func (e *entry) parse(b []byte, at int) bool {
-	shared, at := uvarint(b, at)
-	unshared, at := uvarint(b, at)
+	var shared, unshared uint64
+	if at+1 < len(b) && b[at]|b[at+1] < 0x80 { // both are one byte: nearly always
+		shared, unshared, at = uint64(b[at]), uint64(b[at+1]), at+2
+	} else {
+		shared, at = uvarint(b, at)
+		unshared, at = uvarint(b, at)
+	}
 	delta, at := uvarint(b, at)
 	if at >= len(b) || shared > MaxKeyBytes || unshared > uint64(len(b)-at-1) || b[at] > opPut {
 		return false
@@ -191,30 +200,24 @@ func (e *entry) parse(b []byte, at int) bool {
 	e.put = b[at] == opPut
 	e.shared = int(shared)
 	e.seqDelta = manifest.Seq(delta>>1) ^ -manifest.Seq(delta&1)
-	at++
-	e.end = at + int(unshared)
-	e.suffix = b[at:e.end:e.end]
+	e.key = at + 1
+	e.doc = e.key + int(unshared)
+	e.end = e.doc
 	if !e.put {
-		e.doc = nil
 		return true
 	}
-	n, ok := docLen(b[e.end:])
-	if !ok {
-		return false
-	}
-	at, e.end = e.end, e.end+n
-	e.doc = b[at:e.end:e.end]
-	return true
+	n, ok := docLen(b[e.doc:])
+	e.end += n
+	return ok
 }
 
-// above reports whether the entry, of seq s, comes after a row with that key and seq:
-// what matters is what follows the shared prefix.
-func (e *entry) above(key []byte, s, seq manifest.Seq) bool {
-	rest := key[e.shared:]
-	if len(rest) > 0 && len(e.suffix) > 0 && e.suffix[0] != rest[0] {
-		return e.suffix[0] > rest[0]
+// above reports whether a row with this suffix and seq s comes after one of seq seq that has
+// rest where this has the suffix: what matters is what follows the shared prefix.
+func above(suffix []byte, s manifest.Seq, rest []byte, seq manifest.Seq) bool {
+	if len(rest) > 0 && len(suffix) > 0 && suffix[0] != rest[0] {
+		return suffix[0] > rest[0]
 	}
-	c := bytes.Compare(e.suffix, rest)
+	c := bytes.Compare(suffix, rest)
 	return c > 0 || c == 0 && s < seq
 }
 
@@ -262,7 +265,7 @@ func (b *block) get(key []byte) (Row, bool) {
 	var e entry
 	for at := b.restart(b.groupOf(key)); at < b.entriesEnd; {
 		e.parse(b.data[:b.entriesEnd], at)
-		k = append(k[:e.shared], e.suffix...)
+		k = append(k[:e.shared], e.suffix(b.data)...)
 		switch c := bytes.Compare(k, key); {
 		case c == 0:
 			return e.row(b, key), true
@@ -275,25 +278,34 @@ func (b *block) get(key []byte) (Row, bool) {
 }
 
 func (e *entry) row(b *block, key []byte) Row {
-	return Row{Collection: b.collection, Key: key, Seq: b.baseSeq + e.seqDelta, Delete: !e.put, Doc: e.doc}
+	return Row{Collection: b.collection, Key: key, Seq: b.baseSeq + e.seqDelta, Delete: !e.put, Doc: e.document(b.data)}
+}
+
+// document is nil for a deletion.
+func (e *entry) document(b []byte) []byte {
+	if !e.put {
+		return nil
+	}
+	return b[e.doc:e.end:e.end]
 }
 
 // group decodes group g into rows and returns how many there are. Keys that share bytes
 // with their predecessor are put together in keys; the others alias the block.
 func (b *block) group(g int, rows *[restartEvery]Row, keys *arena) int {
 	at, end, n := b.restart(g), b.restart(g+1), 0
+	entries := b.data[:b.entriesEnd]
 	var e entry
 	var key []byte
 	for at < end {
-		e.parse(b.data[:b.entriesEnd], at)
+		e.parse(entries, at)
 		switch {
 		case e.shared == 0:
-			key = e.suffix
-		case len(e.suffix) > 0 || e.shared < len(key):
-			key = keys.join(key[:e.shared], e.suffix)
+			key = e.suffix(b.data)
+		case e.key < e.doc || e.shared < len(key):
+			key = keys.join(key[:e.shared], e.suffix(b.data))
 		}
 		r := &rows[n]
-		r.Collection, r.Key, r.Seq, r.Delete, r.Doc = b.collection, key, b.baseSeq+e.seqDelta, !e.put, e.doc
+		r.Collection, r.Key, r.Seq, r.Delete, r.Doc = b.collection, key, b.baseSeq+e.seqDelta, !e.put, e.document(entries)
 		n, at = n+1, e.end
 	}
 	return n

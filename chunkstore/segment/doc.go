@@ -14,7 +14,9 @@
 //
 //	Open    one GET: exactly the tail, whose place is in the reference
 //	Get     none for most keys that are not there (the filter), else one block
-//	Scan    one block, then reads that double up to 1 MiB
+//	Batch   as Get, each block once for all keys, adjacent ones together up to 1 MiB
+//	Scan    one block, then reads that double up to 1 MiB; with a Prefetch up to 4 MiB, of
+//	        which the next are under way while the present one is decoded
 //
 // A row is a put or a tombstone with its seq. Several versions of a key may be there, the
 // newest first. What a document means is not this package's business: it is bytes that say

@@ -10,12 +10,13 @@ import (
 
 // The filter answers "certainly not here" for most keys that a segment does not hold: a
 // split-block Bloom filter, 32-byte blocks of eight 32-bit words, one bit in each word for
-// a key, so that a test touches one cache line. With 10 bits for a key about 1 in 100 keys
-// that are absent pass. (Binary fuse filters need a seventh less space for a third of that
-// rate, but building them can fail and takes 20 times the memory of the filter.)
+// a key, so that a test touches one cache line. With 16 bits for a key about 1 in 1000 keys
+// that are absent pass; 10 bits let 1 in 100 pass, which is felt where a key may be in any of
+// dozens of segments. (Binary fuse filters need less space for the same rate, but building
+// them can fail and takes 20 times the memory of the filter.)
 const (
 	filterBlock      = 32
-	filterBitsPerKey = 10
+	filterBitsPerKey = 16
 )
 
 // filterSalts spread one 32-bit hash over the words: odd constants of the Parquet format.
@@ -33,6 +34,11 @@ type filter []byte
 func newFilter(hashes []uint64) filter {
 	blocks := (len(hashes)*filterBitsPerKey + filterBlock*8 - 1) / (filterBlock * 8)
 	f := make(filter, blocks*filterBlock)
+	f.add(hashes)
+	return f
+}
+
+func (f filter) add(hashes []uint64) {
 	for _, h := range hashes {
 		b := f.block(h)
 		for i, salt := range filterSalts {
@@ -40,7 +46,6 @@ func newFilter(hashes []uint64) filter {
 			binary.LittleEndian.PutUint32(w, binary.LittleEndian.Uint32(w)|1<<(uint32(h)*salt>>27))
 		}
 	}
-	return f
 }
 
 // parseFilter checks a payload; an empty one means that the segment has no rows.

@@ -87,6 +87,9 @@ func (w *Writer) appendRetries() []byte {
 				flags = flagContinues
 			}
 		}
+		if first.spans() {
+			flags |= flagSpans
+		}
 		s := w.appendFrame(typeRetry, payload)
 		x.add(appendSeparator(nil, lastKey, appendComposite(nil, first.Collection, first.Key)), int(s.len)-frameHead, len(entries), flags)
 		last = &entries[len(entries)-1]

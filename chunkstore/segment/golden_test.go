@@ -39,7 +39,7 @@ func goldenRows() (rows []Row) {
 func goldenRetries() []RetryEntry {
 	return []RetryEntry{
 		{Collection: 1, Key: key(2), Op: OpID{Session: [32]byte{9, 31: 1}, Txn: 5, Stmt: 1, Attempt: 2}, Reply: []byte("reply"), ExpiresAt: 1_900_000_000},
-		{Collection: 3, Key: key(7), Op: OpID{Session: [32]byte{8}, Txn: -1}, Resume: true, ExpiresAt: 1_900_000_001},
+		{Collection: 3, Span: shardkey.Range{Min: key(7), Max: key(9)}, Op: OpID{Session: [32]byte{8}, Txn: -1}, ExpiresAt: 1_900_000_001},
 	}
 }
 

@@ -16,8 +16,12 @@ import (
 // frame's first, above the last of the frame before, as short as that allows but with the
 // whole collection id. Offsets are running sums. In the index of row blocks the flag
 // `continues` marks a block that begins with another version of the last key of the block
-// before; its separator is that key.
-const flagContinues = 1
+// before; its separator is that key. In that of retry frames `spans` marks one whose entries
+// are about more than one row.
+const (
+	flagContinues = 1
+	flagSpans     = 2
+)
 
 // Separators take at most indexExpansion times the payload and indexSlack in memory: a
 // writer shares no prefix where that would be passed, so a reader refuses more.

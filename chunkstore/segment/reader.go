@@ -79,9 +79,14 @@ func (r *Reader) Get(ctx context.Context, c manifest.CollectionID, key []byte) (
 	if !r.tail.filter.mayContain(keyHash(c, key)) {
 		return Row{}, false, nil
 	}
+	return r.get(ctx, c, key, r.block)
+}
+
+// get looks into the blocks that can hold the key.
+func (r *Reader) get(ctx context.Context, c manifest.CollectionID, key []byte, load func(context.Context, int) (*block, error)) (Row, bool, error) {
 	x := r.tail.blocks
 	for i, end := x.first(c, key), x.frames(); i < end && x.compareSep(i, c, key) <= 0; i++ {
-		b, err := r.block(ctx, i)
+		b, err := load(ctx, i)
 		if err != nil {
 			return Row{}, false, fmt.Errorf("get from segment %s: %w", r.id, err)
 		}
@@ -173,13 +178,17 @@ func (r *Reader) Retries(ctx context.Context, c manifest.CollectionID, rng shard
 		return nil, nil
 	}
 	var found []RetryEntry
-	for i, end := x.first(c, rng.Min), x.above(c, rng.Max); i < end; i++ {
+	low := x.first(c, rng.Min)
+	for i, end := x.first(c, nil), x.above(c, rng.Max); i < end; i++ {
+		if i < low && x.flags[i]&flagSpans == 0 {
+			continue
+		}
 		entries, err := r.retryFrame(ctx, i)
 		if err != nil {
 			return nil, fmt.Errorf("retry entries of segment %s: %w", r.id, err)
 		}
 		for _, e := range entries {
-			if e.Collection == c && within(rng, e.Key) {
+			if e.Collection == c && e.in(rng) {
 				found = append(found, e)
 			}
 		}
@@ -203,7 +212,7 @@ func (r *Reader) retryFrame(ctx context.Context, i int) (entries []RetryEntry, e
 	if entries, err = parseRetries(p); err != nil {
 		return nil, err
 	}
-	if f.size() != len(b) || len(entries) != int(x.rows[i]) {
+	if f.size() != len(b) || len(entries) != int(x.rows[i]) || entries[0].spans() != (x.flags[i]&flagSpans != 0) {
 		return nil, corruptf("retry frame %d is not what the index says", i)
 	}
 	return entries, nil

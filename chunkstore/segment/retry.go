@@ -13,17 +13,20 @@ import (
 // A retry frame's payload:
 //
 //	u32 entries | per entry: u32 collection | uvarint, key | 32 B session | i64 txn | i32 stmt | i32 attempt
-//	                         | i64 expires at | u8 flags (1 resume) | uvarint, reply
+//	                         | i64 expires at | u8 flags (1 span) | uvarint, reply | [uvarint, min | uvarint, max: the span]
 //
 // Entries ascend by (collection, key); a frame holds up to 1 MiB of them, of one collection,
-// or a single one that is larger (a reply can carry a document: MaxDocBytes). Up to retryInTailBytes of
+// or a single one that is larger (a reply can carry a document: MaxDocBytes). Entries with a
+// span have no key, and frames of their own, which the index marks: every reader of the
+// collection looks at them. Up to retryInTailBytes of
 // frames lie in the tail and come with the Open; more lie before it, and their index in
 // the tail tells which one to read.
 const (
 	retryFrameBytes  = 1 << 20
 	retryInTailBytes = 16 << 10
 	retryFixed       = 4 + 32 + 8 + 4 + 4 + 8 + 1
-	flagResume       = 1
+	flagSpan         = 1
+	noSpan           = 0
 )
 
 func appendRetry(dst []byte, e *RetryEntry) []byte {
@@ -35,13 +38,27 @@ func appendRetry(dst []byte, e *RetryEntry) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(e.Op.Stmt))
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(e.Op.Attempt))
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(e.ExpiresAt))
-	flags := byte(0)
-	if e.Resume {
-		flags |= flagResume
+	flags := byte(noSpan)
+	if e.spans() {
+		flags = flagSpan
 	}
 	dst = append(dst, flags)
-	dst = binary.AppendUvarint(dst, uint64(len(e.Reply)))
-	return append(dst, e.Reply...)
+	dst = append(binary.AppendUvarint(dst, uint64(len(e.Reply))), e.Reply...)
+	if e.spans() {
+		dst = append(binary.AppendUvarint(dst, uint64(len(e.Span.Min))), e.Span.Min...)
+		dst = append(binary.AppendUvarint(dst, uint64(len(e.Span.Max))), e.Span.Max...)
+	}
+	return dst
+}
+
+func (e *RetryEntry) spans() bool { return len(e.Key) == 0 }
+
+// in reports whether the entry belongs to a chunk of this range.
+func (e *RetryEntry) in(r shardkey.Range) bool {
+	if e.spans() {
+		return e.Span.Overlaps(r)
+	}
+	return within(r, e.Key)
 }
 
 // parseRetries decodes a payload; the entries alias it. Errors: Corrupt.
@@ -82,9 +99,15 @@ func (e *RetryEntry) parse(p []byte, at int) (int, bool) {
 	e.Op.Stmt = int32(binary.LittleEndian.Uint32(p[at+40:]))
 	e.Op.Attempt = int32(binary.LittleEndian.Uint32(p[at+44:]))
 	e.ExpiresAt = int64(binary.LittleEndian.Uint64(p[at+48:]))
-	e.Resume = p[at+56]&flagResume != 0
-	e.Reply, at, ok = lengthPrefixed(p, at+57, MaxDocBytes)
-	return at, ok
+	flags := p[at+56]
+	if e.Reply, at, ok = lengthPrefixed(p, at+57, MaxDocBytes); !ok || flags == noSpan {
+		return at, ok && !e.spans()
+	}
+	if e.Span.Min, at, ok = lengthPrefixed(p, at, MaxKeyBytes+1); !ok {
+		return at, false
+	}
+	e.Span.Max, at, ok = lengthPrefixed(p, at, MaxKeyBytes+1)
+	return at, ok && flags == flagSpan && e.spans()
 }
 
 // lengthPrefixed reads a uvarint and that many bytes at offset at.
@@ -115,7 +138,9 @@ func retryFrames(entries []RetryEntry, frame func(payload []byte, entries []Retr
 	}
 	for i := range entries {
 		size := retryFixed + 2*binary.MaxVarintLen32 + len(entries[i].Key) + len(entries[i].Reply)
-		if i > first && (entries[i].Collection != entries[first].Collection || len(buf)+size > retryFrameBytes) {
+		size += len(entries[i].Span.Min) + len(entries[i].Span.Max)
+		if i > first && (entries[i].Collection != entries[first].Collection || entries[i].spans() != entries[first].spans() ||
+			len(buf)+size > retryFrameBytes) {
 			flush(i)
 		}
 		if i == first {

@@ -2,6 +2,7 @@ package segment
 
 import (
 	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/shardkey"
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
@@ -31,12 +32,12 @@ type OpID struct {
 // to the chunk that contains Key, not to a row, and outlives the row.
 type RetryEntry struct {
 	Collection manifest.CollectionID
-	// Key is the row written; with Resume it is the last row key that a multi-document
-	// write has finished, and the write goes on after it.
-	Key    []byte
-	Op     OpID
-	Reply  []byte // opaque to this package
-	Resume bool
+	// Key is the row written: the entry belongs to whatever chunk has it. Empty: the entry
+	// is about all rows of Span, and belongs to every chunk that has some of them.
+	Key   []byte
+	Span  shardkey.Range
+	Op    OpID
+	Reply []byte // opaque to this package
 	// ExpiresAt, in unix seconds, is when the entry may be forgotten.
 	ExpiresAt int64
 }

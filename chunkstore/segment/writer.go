@@ -152,10 +152,10 @@ func (w *Writer) count(r *Row) {
 	c.minSeq, c.maxSeq = min(c.minSeq, r.Seq), max(c.maxSeq, r.Seq)
 }
 
-// AddRetry adds a retry entry of the chunk that the next Cut names, in any order. Key and
-// Reply are kept until Finish. Errors: Invalid beyond the limits of key and document.
+// AddRetry adds a retry entry of the chunk that the next Cut names, in any order. Its bytes
+// are kept until Finish. Errors: Invalid beyond the limits of key and document.
 func (w *Writer) AddRetry(e RetryEntry) error {
-	if e.Collection == 0 || len(e.Key) == 0 || len(e.Key) > MaxKeyBytes || len(e.Reply) > MaxDocBytes {
+	if e.Collection == 0 || len(e.Key) > MaxKeyBytes || len(e.Span.Min) > MaxKeyBytes+1 || len(e.Span.Max) > MaxKeyBytes+1 || len(e.Reply) > MaxDocBytes {
 		return fmt.Errorf("add retry entry to segment %s: %w", w.id,
 			invalidf("collection %d, key of %d bytes, reply of %d: want at most %d and %d", e.Collection, len(e.Key), len(e.Reply), MaxKeyBytes, MaxDocBytes))
 	}
@@ -192,7 +192,7 @@ func (w *Writer) checkCut(c Part) error {
 		return invalidf("rows %d %x to %x are not all in collection %d [%x, %x)", w.cut.collection, w.cut.minKey, w.lastKey(), c.Collection, c.Clip.Min, c.Clip.Max)
 	}
 	for _, e := range w.retries[w.cut.firstRetry:] {
-		if e.Collection != c.Collection || !within(c.Clip, e.Key) {
+		if e.Collection != c.Collection || !e.in(c.Clip) {
 			return invalidf("retry entry %d %x is not in collection %d [%x, %x)", e.Collection, e.Key, c.Collection, c.Clip.Min, c.Clip.Max)
 		}
 	}

@@ -98,7 +98,7 @@ func TestWriterRefusesWhatWouldNotRead(t *testing.T) {
 	} {
 		wantKind(t, w.Cut(c), errkind.Invalid)
 	}
-	for _, e := range []RetryEntry{{Key: key(1)}, {Collection: 2}, {Collection: 2, Key: long.Key}, {Collection: 2, Key: key(1), Reply: make([]byte, MaxDocBytes+1)}} {
+	for _, e := range []RetryEntry{{Key: key(1)}, {Collection: 2, Span: shardkey.Range{Max: make([]byte, MaxKeyBytes+2)}}, {Collection: 2, Key: long.Key}, {Collection: 2, Key: key(1), Reply: make([]byte, MaxDocBytes+1)}} {
 		wantKind(t, w.AddRetry(e), errkind.Invalid)
 	}
 	_, _, err := w.Finish()

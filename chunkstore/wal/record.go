@@ -27,7 +27,7 @@ type Record struct {
 	Seq        manifest.Seq
 	Doc        bson.Raw
 	// Retry is nil, or what to remember of the client's write. Its Collection is the
-	// record's; its Key may differ (a resume key).
+	// record's; its Key may differ, and it has no Span: that is in its Reply.
 	Retry *segment.RetryEntry
 }
 
@@ -35,7 +35,6 @@ type Record struct {
 const (
 	flagRetry    = 1 // a retry entry follows
 	flagRetryKey = 2 // with a key of its own
-	flagResume   = 4 // and it is a resume key
 )
 
 // minRecord is the size of the smallest record in bytes.
@@ -110,9 +109,6 @@ func appendRecord(dst []byte, r *Record) []byte {
 		flags |= flagRetry
 		if string(e.Key) != string(r.Key) {
 			flags |= flagRetryKey
-		}
-		if e.Resume {
-			flags |= flagResume
 		}
 	}
 	dst = append(dst, byte(r.Op), flags)
@@ -209,6 +205,7 @@ func (c *cursor) doc() bson.Raw {
 func (c *cursor) record(r *Record, retries *[]segment.RetryEntry, left int) bool {
 	head := c.fixed(6)
 	op, flags := RecordOp(head[0]), head[1]
+	c.bad = c.bad || flags&^(flagRetry|flagRetryKey) != 0
 	r.Op = op
 	r.Collection = manifest.CollectionID(binary.LittleEndian.Uint32(head[2:]))
 	r.Seq = manifest.Seq(c.uvarint())
@@ -230,7 +227,7 @@ func (c *cursor) record(r *Record, retries *[]segment.RetryEntry, left int) bool
 func (c *cursor) retry(r *Record, flags byte) {
 	f := c.fixed(retryFixed)
 	e := r.Retry
-	e.Collection, e.Key, e.Resume = r.Collection, r.Key, flags&flagResume != 0
+	e.Collection, e.Key = r.Collection, r.Key
 	e.Op.Session = [32]byte(f)
 	e.Op.Txn = int64(binary.LittleEndian.Uint64(f[32:]))
 	e.Op.Stmt = int32(binary.LittleEndian.Uint32(f[40:]))

@@ -64,7 +64,7 @@ func samples() []Record {
 	return []Record{
 		{Collection: 5, Key: key(1), Op: Insert, Seq: 11, Doc: doc(1, "one")},
 		{Collection: 5, Key: key(2), Op: Replace, Seq: 1 << 40, Doc: doc(2, "two"), Retry: &segment.RetryEntry{Collection: 5, Key: key(2), Op: op, Reply: []byte("reply"), ExpiresAt: 99}},
-		{Collection: 6, Key: key(3), Op: Delete, Seq: 1, Retry: &segment.RetryEntry{Collection: 6, Key: key(4), Op: op, Resume: true, ExpiresAt: 1 << 40}},
+		{Collection: 6, Key: key(3), Op: Delete, Seq: 1, Retry: &segment.RetryEntry{Collection: 6, Key: key(4), Op: op, ExpiresAt: 1 << 40}},
 		{Collection: 1<<32 - 1, Op: RetryOnly, Retry: &segment.RetryEntry{Collection: 1<<32 - 1, Key: key(5), Op: op, Reply: bytes.Repeat([]byte{7}, 300)}},
 	}
 }

@@ -1,6 +1,7 @@
 package writer
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
@@ -164,8 +165,7 @@ func (c *chunk) inheritRetries(from *chunk) {
 }
 
 // inheritProgress takes over a part of a write of many documents if it touches this range.
-// A part that is in several chunks is an entry of each. Segments show an entry only to the
-// chunk that has its key; the next flush writes it for the others.
+// A part that is in several chunks is an entry of each.
 func (c *chunk) inheritProgress(e *retry) {
 	p, err := parseProgress(e.Reply)
 	if err != nil || !p.touches(c.info.Range) {
@@ -176,7 +176,7 @@ func (c *chunk) inheritProgress(e *retry) {
 		return
 	}
 	mine := *e
-	mine.Key, mine.carry, mine.older = someKey(c.info.Range), true, nil
+	mine.older = nil
 	if mine.in != nil {
 		mine.in.retries = append(mine.in.retries, &mine)
 	}
@@ -186,4 +186,20 @@ func (c *chunk) inheritProgress(e *retry) {
 // touches reports whether the part has rows of r behind it.
 func (p *progress) touches(r shardkey.Range) bool {
 	return p.done.Overlaps(r) || r.Contains(p.last)
+}
+
+// span is the smallest range that overlaps whatever the part touches.
+func (p *progress) span() shardkey.Range {
+	after := append(bytes.Clone(p.last), 0)
+	if p.done.Empty() {
+		return shardkey.Range{Min: p.last, Max: after}
+	}
+	r := p.done
+	if shardkey.CompareMin(p.last, r.Min) < 0 {
+		r.Min = p.last
+	}
+	if shardkey.CompareMax(r.Max, after) < 0 {
+		r.Max = after
+	}
+	return r
 }

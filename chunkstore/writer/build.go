@@ -15,7 +15,6 @@ type part struct {
 	info    *manifest.Chunk // as at the freeze
 	rows    *memtable       // frozen; may be nil
 	retries []segment.RetryEntry
-	carried []*retry // those of retries that were carried over a split
 	added   manifest.Added
 }
 

@@ -67,10 +67,7 @@ func (p *part) takeRetries(c *chunk, floor manifest.Position, now int64) {
 		if e.ExpiresAt <= now {
 			continue
 		}
-		p.retries = append(p.retries, e.RetryEntry)
-		if e.carry {
-			p.carried = append(p.carried, e)
-		}
+		p.retries = append(p.retries, e.stored())
 	}
 	slices.SortFunc(p.retries, func(a, b segment.RetryEntry) int {
 		return cmp.Or(bytes.Compare(a.Key, b.Key), bytes.Compare(a.Op.Session[:], b.Op.Session[:]),
@@ -83,13 +80,6 @@ func (p *part) takeRetries(c *chunk, floor manifest.Position, now int64) {
 func (s *shard) thaw(pos manifest.Position, parts []*part) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, p := range parts {
-		if !p.chunk.gone && !s.floor(p.chunk).Less(pos) {
-			for _, e := range p.carried {
-				e.carry = false
-			}
-		}
-	}
 	for _, c := range s.chunks {
 		if c.frozen == nil {
 			continue

@@ -371,7 +371,7 @@ func TestRetryIsReplayed(t *testing.T) {
 // stopped: every match is changed once, and the answer has the totals.
 func TestInterruptedManyGoesOn(t *testing.T) {
 	t.Parallel()
-	for _, how := range []string{"move", "crash", "flush and crash", "split", "split and crash"} {
+	for _, how := range []string{"move", "crash", "flush and crash", "split", "split and crash", "crash, flush, split while nobody holds the shard"} {
 		inWorld(t, func(t *testing.T, w *world) {
 			small := func(s *Settings) { s.BatchRecords = 10 }
 			p, q := w.process("p", small).holds("a"), w.process("q", small).holds("b")
@@ -403,6 +403,14 @@ func TestInterruptedManyGoesOn(t *testing.T) {
 				p.kill()
 				<-answer
 				w.process("r").holds("a")
+			case "crash, flush, split while nobody holds the shard":
+				p.kill()
+				<-answer
+				r := w.process("r").holds("a")
+				r.flushAll("a")
+				r.kill()
+				w.split(t, 0, 3, 15, 70) // only segments know of the update now
+				w.process("s").holds("a")
 			case "split", "split and crash":
 				w.split(t, 0, 15, 70)
 				_, _, err := p.root.Load(t.Context())

@@ -76,10 +76,7 @@ type retry struct {
 	// in is the batch that will make it durable, or nil.
 	in *batch
 	// at covers the WAL object that holds it; nil when it came from a segment.
-	at *stamp
-	// carry makes the next flush take the entry whatever its position: the segments that
-	// have it show it to another part of a chunk that was split.
-	carry bool
+	at    *stamp
 	older *retry
 }
 
@@ -95,6 +92,18 @@ func recall(stored segment.RetryEntry, at *stamp) (*retry, error) {
 		e.from = p.done.Min
 	}
 	return e, nil
+}
+
+// stored is the entry as a segment has it. A part of a write of many documents is shown to
+// every chunk that it touches, however the chunk is cut later.
+func (e *retry) stored() segment.RetryEntry {
+	x := e.RetryEntry
+	if kindClass(e) == 1 {
+		if p, err := parseProgress(e.Reply); err == nil { // it was parsed before
+			x.Key, x.Span = nil, p.span()
+		}
+	}
+	return x
 }
 
 func (e *retry) size() int64  { return int64(len(e.Key)+len(e.Reply)) + entryBytes }
@@ -349,7 +358,7 @@ func (t *retries) each(f func(*retry)) {
 func (t *retries) unflushed(floor manifest.Position) []*retry {
 	var list []*retry
 	t.each(func(e *retry) {
-		if e.carry || e.at != nil && floor.Less(e.at.pos) {
+		if e.at != nil && floor.Less(e.at.pos) {
 			list = append(list, e)
 		}
 	})

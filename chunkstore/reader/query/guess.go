@@ -29,12 +29,12 @@ func (c *Cursor) wanted() int64 {
 	if c.limit >= 0 {
 		n = min(n, c.limit)
 	}
-	perMatch := c.rows.examined/max(c.guess.matched, 1) + 1
-	if c.filter == nil {
-		perMatch = 1
+	rows := float64(n) + float64(c.skip)
+	if c.filter != nil {
+		rows *= float64(c.rows.examined+1) / float64(max(c.guess.matched, 1))
 	}
-	if n > math.MaxInt64/2/perMatch || c.skip > math.MaxInt64/2/perMatch {
+	if rows >= math.MaxInt64 {
 		return math.MaxInt64
 	}
-	return (n + c.skip) * perMatch
+	return int64(rows)
 }

@@ -4,13 +4,14 @@ import (
 	"context"
 	"sync"
 
-	"github.com/granarydb/granary/chunkstore/segment"
+	"github.com/granarydb/granary/chunkstore/reader"
 )
 
+// A list of keys ($in) is read one after another while the rows are cached; after one that
+// was not, the next aheadMin together, then twice as many each time, up to aheadMax.
 const (
-	// pointsAhead is how many points are read side by side after one that was not cached: a
-	// list of keys ($in) then waits for the bucket once per pointsAhead keys.
-	pointsAhead = 8
+	aheadMin = 8
+	aheadMax = 128
 	// pollEvery is after how many points a query looks whether its context has ended; scans
 	// look by themselves.
 	pollEvery = 64
@@ -19,17 +20,10 @@ const (
 // points reads single rows. While they are cached it reads one after another; after one that
 // was not, the next few together.
 type points struct {
-	read  uint
-	cold  bool    // the last read went to the bucket
-	ahead []point // read before their turn, in order
-}
-
-type point struct {
-	target *Target
-	key    []byte
-	row    segment.Row
-	live   bool
-	err    error
+	read   uint
+	cold   bool           // the last read went to the bucket
+	window int            // how many to read together next
+	ahead  []reader.Found // read before their turn, in order
 }
 
 // point reads the row of a key of the present target. live tells whether it is there, and
@@ -47,19 +41,23 @@ func (r *rows) point(ctx context.Context, t *Target, key []byte) (live bool, err
 	if len(p.ahead) > 0 {
 		next := &p.ahead[0]
 		p.ahead = p.ahead[1:]
-		r.row = next.row
-		return next.live, next.err
+		r.row = next.Row
+		return next.Live, next.Err
 	}
 	r.row, live, err = r.store.Get(ctx, t.View, key)
 	p.cold = r.cost.Requests() != sent
 	return live, err
 }
 
-// readAhead reads a point and those that directly follow it.
+// readAhead reads a point and those that directly follow it, as many as the caller is about
+// to take: those of one target together, targets side by side.
 func (r *rows) readAhead(ctx context.Context, t *Target, key []byte) {
-	ahead := []point{{target: t, key: key}}
+	p := &r.points
+	p.window = min(max(2*p.window, aheadMin), aheadMax)
+	most := int(max(min(int64(p.window), r.want()), 1))
+	lists := []list{{target: t, keys: [][]byte{key}}}
 	look := rows{targets: r.targets, reverse: r.reverse, at: r.at, passed: r.passed}
-	for len(ahead) < pointsAhead {
+	for n := 1; n < most; n++ {
 		t, part, ok := look.part()
 		if !ok {
 			break
@@ -69,13 +67,29 @@ func (r *rows) readAhead(ctx context.Context, t *Target, key []byte) {
 			break
 		}
 		look.passed++
-		ahead = append(ahead, point{target: t, key: key})
+		if last := &lists[len(lists)-1]; last.target == t {
+			last.keys = append(last.keys, key)
+		} else if len(lists) < aheadMin {
+			lists = append(lists, list{target: t, keys: [][]byte{key}})
+		} else {
+			break
+		}
 	}
 	var wait sync.WaitGroup
-	for i := range ahead {
-		p := &ahead[i]
-		wait.Go(func() { p.row, p.live, p.err = r.store.Get(ctx, p.target.View, p.key) })
+	for i := range lists {
+		l := &lists[i]
+		wait.Go(func() { l.found = r.store.GetMany(ctx, l.target.View, l.keys) })
 	}
 	wait.Wait()
-	r.points.ahead = ahead
+	p.ahead = nil
+	for _, l := range lists {
+		p.ahead = append(p.ahead, l.found...)
+	}
+}
+
+// list is the points of one target that are read together.
+type list struct {
+	target *Target
+	keys   [][]byte
+	found  []reader.Found
 }

@@ -59,7 +59,7 @@ func TestBatchesAreBounded(t *testing.T) {
 }
 
 // A point is a point read: one block, while filters answer for the other segments; a list
-// of cold points waits for the bucket once for the first, and then once per pointsAhead.
+// of cold points waits for the bucket once for the first, and then once for many.
 func TestPointsAreReadWithoutScans(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
