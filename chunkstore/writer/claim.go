@@ -28,13 +28,22 @@ import (
 // Errors: Invalid (no such shard), Conflict (somebody else claimed it, or this process is
 // claiming it), Fenced (somebody else claimed it afterwards, or the takeover failed),
 // UnknownOutcome (the claim may stand in the root), the cause of ctx, those of the bucket.
-func (w *Writer) Hold(ctx context.Context, id manifest.ShardID) error {
+func (w *Writer) Hold(ctx context.Context, id manifest.ShardID) error { return w.hold(ctx, id, nil) }
+
+// HoldAt is Hold of a shard that is still in the epoch in which the caller saw it: whoever
+// acts on what it saw takes nothing from somebody who was faster. A claim of this process
+// that stands already is joined. Errors: as Hold; Conflict when the shard has another epoch.
+func (w *Writer) HoldAt(ctx context.Context, id manifest.ShardID, seen manifest.Epoch) error {
+	return w.hold(ctx, id, &seen)
+}
+
+func (w *Writer) hold(ctx context.Context, id manifest.ShardID, seen *manifest.Epoch) error {
 	s, err := w.reserve(id)
 	if err != nil {
 		return err
 	}
 	if s == nil {
-		s, err = w.claim(ctx, id)
+		s, err = w.claim(ctx, id, seen)
 		w.unreserve(id)
 	}
 	if err != nil {
@@ -80,7 +89,7 @@ func (w *Writer) unreserve(id manifest.ShardID) {
 }
 
 // claim commits the next epoch, and begins the takeover.
-func (w *Writer) claim(ctx context.Context, id manifest.ShardID) (*shard, error) {
+func (w *Writer) claim(ctx context.Context, id manifest.ShardID, seen *manifest.Epoch) (*shard, error) {
 	if old := w.shard(id); old != nil {
 		<-old.idle // its goroutines are on their way out
 	}
@@ -91,6 +100,9 @@ func (w *Writer) claim(ctx context.Context, id manifest.ShardID) (*shard, error)
 	before := st.Shard(id)
 	if before == nil {
 		return nil, fmt.Errorf("%w: no such shard in root version %d", errkind.Invalid, st.Version())
+	}
+	if seen != nil && before.Epoch != *seen {
+		return nil, fmt.Errorf("%w: it is at epoch %d, and was seen at %d", errkind.Conflict, before.Epoch, *seen)
 	}
 	sent := w.host.Mono()
 	_, err = w.root.Commit(ctx, manifest.Edit{

@@ -25,7 +25,9 @@ func (s *shard) workLoop(ctx context.Context) {
 	for {
 		select {
 		case j := <-s.jobs:
-			j.err = j.run(ctx)
+			if j.err = s.endedErr(); j.err == nil {
+				j.err = j.run(ctx)
+			}
 			close(j.done)
 		case <-s.ended:
 			s.refuseJobs()

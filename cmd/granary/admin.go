@@ -14,7 +14,25 @@ import (
 )
 
 // health is what /livez and /readyz tell. Neither asks the store.
-type health struct{ ready atomic.Bool }
+type health struct {
+	ready atomic.Bool
+	// since is how long ago the store answered; set before ready is.
+	since func() time.Duration
+}
+
+// storeSilentMax is how long the store may be silent before the process is not ready.
+const storeSilentMax = 10 * time.Second
+
+// state is "ok", or why the process is not ready.
+func (h *health) state() (why string, ready bool) {
+	if !h.ready.Load() {
+		return "not serving: starting, or draining", false
+	}
+	if silent := h.since(); silent > storeSilentMax {
+		return fmt.Sprintf("the store has not answered for %v", silent.Round(time.Second)), false
+	}
+	return "ok", true
+}
 
 // serveAdmin listens for health, metrics and profiles; "" serves nothing. at is where it
 // listens, and stop ends it.
@@ -25,11 +43,11 @@ func serveAdmin(addr string, h *health, m *metered, log *slog.Logger) (at string
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !h.ready.Load() {
-			http.Error(w, "not serving: starting, or draining", http.StatusServiceUnavailable)
-			return
+		why, ready := h.state()
+		if !ready {
+			w.WriteHeader(http.StatusServiceUnavailable)
 		}
-		fmt.Fprintln(w, "ok")
+		fmt.Fprintln(w, why)
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)

@@ -33,11 +33,16 @@ func storeFlag() cli.Flag {
 	}
 }
 
-func outputFlag() cli.Flag {
+// outputFlag chooses one of the formats that a command has; without any, table and json.
+func outputFlag(formats ...string) cli.Flag {
+	if formats == nil {
+		formats = []string{"table", "json"}
+	}
+	last := len(formats) - 1
 	return &cli.StringFlag{
 		Name: "output", Aliases: []string{"o"}, Value: "table", Sources: env("output"),
-		Usage:     "table or json",
-		Validator: oneOf("--output", "table", "json"),
+		Usage:     strings.Join(formats[:last], ", ") + " or " + formats[last],
+		Validator: oneOf("--output", formats...),
 	}
 }
 
@@ -61,8 +66,12 @@ func positive[T int | time.Duration](flag string) func(T) error {
 	}
 }
 
-// openStore opens the store of a command. Reads are retried; below is put between the store
-// and the retries.
+// requestLimit is how long a store may take to answer a small request before it is taken for
+// one that never will.
+const requestLimit = 10 * time.Second
+
+// openStore opens the store of a command. Every request has a deadline, and reads are
+// retried; below is put between the store and these two.
 func openStore(ctx context.Context, cmd *cli.Command, h host.Host, below ...func(bucket.Bucket) bucket.Bucket) (bucket.Bucket, error) {
 	b, err := open.URL(ctx, cmd.String("store"), h)
 	if errors.Is(err, errkind.Invalid) {
@@ -74,7 +83,7 @@ func openStore(ctx context.Context, cmd *cli.Command, h host.Host, below ...func
 	for _, f := range below {
 		b = f(b)
 	}
-	return layer.Retry(b, h, nil), nil
+	return layer.Retry(layer.Deadline(b, h, requestLimit), h, nil), nil
 }
 
 // openCluster opens a store that must hold a cluster. It makes no directory where there is

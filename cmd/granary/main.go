@@ -18,6 +18,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := app().Run(ctx, os.Args); err != nil {
 		fmt.Fprintln(os.Stderr, "granary:", err)
 		os.Exit(exitCode(err))
@@ -34,6 +35,8 @@ func app() *cli.Command {
    granary local                  run everything in one process, data in ./granary-data
    mongosh mongodb://127.0.0.1    connect to it
 
+As separate processes, on one store: granary writer holds shards, granary router serves.
+
 Every flag can be set by an environment variable: --store is GRANARY_STORE, and so on.`,
 		Version:               version(),
 		HideVersion:           true,
@@ -41,7 +44,9 @@ Every flag can be set by an environment variable: --store is GRANARY_STORE, and 
 		ExitErrHandler:        func(context.Context, *cli.Command, error) {}, // main says it
 		ArgValidator:          noArguments,
 		OnUsageError:          wrongUsage,
-		Commands:              []*cli.Command{localCommand(), initCommand(), statusCommand(), fsckCommand(), doctorCommand(), versionCommand()},
+		Commands: []*cli.Command{
+			localCommand(), writerCommand(), routerCommand(), initCommand(), statusCommand(), fsckCommand(), doctorCommand(), versionCommand(),
+		},
 	}
 	for _, c := range root.Commands {
 		c.OnUsageError = wrongUsage // not inherited

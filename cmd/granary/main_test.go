@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) {
 	for _, v := range os.Environ() { // the tests say what they mean
-		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "GRANARY_") {
+		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "GRANARY_") || strings.HasPrefix(name, "AWS_") {
 			_ = os.Unsetenv(name)
 		}
 	}
@@ -111,7 +111,7 @@ func TestErrorsSayWhatToType(t *testing.T) {
 		{"--store x status", 2, "flags follow the command: granary help shows how"},
 		{"status --stroe x", 2, "granary help status shows what it takes"},
 		{"status --store", 2, "granary help status shows what it takes"},
-		{"status -o xml", 2, "--output is one of table, json: granary help status"},
+		{"status -o xml", 2, "--output is one of table, json, yaml: granary help status"},
 		{"local --log xml", 2, "--log is one of text, json: granary help local"},
 		{"init --shards many", 2, "granary help init shows what it takes"},
 		{"init --shards 0 --store mem:", 2, "1 to 99"},
@@ -122,7 +122,7 @@ func TestErrorsSayWhatToType(t *testing.T) {
 		{"local --memtable-mb 0 --store mem:", 2, "--memtable-mb 0: more than 0"},
 
 		{"init --store nowhere", 2, "for a directory type dir:nowhere"},
-		{"status --store s3://bucket", 2, "this version has no driver for it"},
+		{"status --store s3://bucket", 2, "add region=eu-central-1"},
 		{"doctor --store ftp:x", 2, `unknown scheme "ftp"`},
 		{"status --store dir:", 2, "type dir:./granary-data"},
 		{"status --store mem:", 2, "dir:./granary-data"},
@@ -241,10 +241,10 @@ func TestJSONKeepsItsShape(t *testing.T) {
 			"walObjects": "number", "walRecords": "number", "orphans": "number", "orphanBytes": "number", "problems": []any{},
 		},
 		"status": {
-			"store": "string", "cluster": "string", "version": "number", "collections": []any{},
+			"store": "string", "cluster": "string", "version": "number", "collections": []any{}, "takeovers": []any{}, "moves": []any{},
 			"shards": []any{object{
 				"id": "string", "state": "string", "epoch": "number", "floor": "string", "openEpochs": "number",
-				"chunks": "number", "rows": "number", "bytes": "number",
+				"walObjects": "number", "walBytes": "number", "chunks": "number", "rows": "number", "bytes": "number",
 			}},
 		},
 	} {

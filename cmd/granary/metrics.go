@@ -1,12 +1,15 @@
 package main
 
 import (
+	"sync"
 	"sync/atomic"
 
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/bucket/layer"
 	"github.com/granarydb/granary/chunkstore/writer"
 	"github.com/granarydb/granary/localstack"
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/router/wire"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
@@ -14,13 +17,17 @@ import (
 // metered is everything that /metrics shows. The figures are read when they are asked for:
 // nothing is counted twice.
 type metered struct {
+	prices   Prices
 	counts   atomic.Pointer[layer.Metered]
 	registry *prometheus.Registry
-	stack    atomic.Pointer[localstack.Stack]
+	base     atomic.Pointer[localstack.Base]
+	writer   atomic.Pointer[writer.Writer] // nil in a router
+	server   atomic.Pointer[wire.Server]   // nil in a writer
+	epochs   epochs
 }
 
-func newMetered() *metered {
-	m := &metered{registry: prometheus.NewRegistry()}
+func newMetered(prices Prices) *metered {
+	m := &metered{registry: prometheus.NewRegistry(), prices: prices}
 	m.registry.MustRegister(m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -32,8 +39,42 @@ func (m *metered) wrap(b bucket.Bucket) bucket.Bucket {
 	return counts
 }
 
-// watch adds a running stack's figures.
-func (m *metered) watch(s *localstack.Stack) { m.stack.Store(s) }
+// watch adds the figures of a process that runs; w is nil when it holds no shards.
+func (m *metered) watch(b *localstack.Base, w *writer.Writer) {
+	b.Root.AddObserver(m.epochs.see)
+	m.epochs.see(b.Root.State())
+	m.writer.Store(w)
+	m.base.Store(b)
+}
+
+// epochs counts the claims of shards that this process has seen in roots.
+type epochs struct {
+	mu    sync.Mutex
+	last  map[manifest.ShardID]manifest.Epoch
+	moved int64
+}
+
+// see is an observer of the root.
+func (e *epochs) see(st *manifest.State) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	first := e.last == nil
+	if first {
+		e.last = make(map[manifest.ShardID]manifest.Epoch)
+	}
+	for _, s := range st.Shards() {
+		if was := e.last[s.ID]; !first && s.Epoch > was {
+			e.moved += int64(s.Epoch - was)
+		}
+		e.last[s.ID] = max(s.Epoch, e.last[s.ID])
+	}
+}
+
+func (e *epochs) count() int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.moved
+}
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("granary_"+name, help, labels, nil)
@@ -43,6 +84,19 @@ var (
 	requestsDesc = desc("bucket_requests_total", "Requests to the bucket.", "verb", "class")
 	failedDesc   = desc("bucket_requests_failed_total", "Requests that were answered with an error of any kind.", "verb", "class")
 	bytesDesc    = desc("bucket_bytes_total", "Bytes of bodies sent and received.", "verb", "class")
+	costDesc     = desc("bucket_cost_dollars_total", "What the requests cost by the price table.", "verb", "class", "prices")
+	epochDesc    = desc("epoch_changes_total", "Claims of shards, by any process, seen since the start.")
+	commitDesc   = desc("root_commits_total", "Root commits of this process.")
+	raceDesc     = desc("root_lost_races_total", "Root commits that another process's overtook, and that were planned again.")
+	unclearDesc  = desc("root_unclear_answers_total", "Answers to root commits that said neither yes nor no.")
+	storeAgeDesc = desc("store_answer_age_seconds", "Since the store last answered a look at the root.")
+	deletedDesc  = desc("gc_deletions_total", "Objects that this process's sweeps deleted.")
+	cacheDesc    = desc("cache_bytes", "Decoded blocks in memory.")
+	connsDesc    = desc("connections", "Connections of drivers now.")
+	commandsDesc = desc("commands_total", "Requests of drivers.")
+	panicsDesc   = desc("command_panics_total", "Requests of drivers that ended in a panic.")
+	bufferedDesc = desc("buffered_bytes", "Messages being read, handled or sent.")
+	refusedDesc  = desc("refused_total", "What was refused for want of room, by reason.", "reason")
 	rootDesc     = desc("root_version", "Newest root version seen.")
 	memoryDesc   = desc("memtable_bytes", "Unflushed rows of all shards.")
 	limitDesc    = desc("memtable_limit_bytes", "At this much, writes wait.")
@@ -85,33 +139,75 @@ func (m *metered) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (m *metered) Collect(out chan<- prometheus.Metric) {
-	var snapshot layer.Snapshot
-	if counts := m.counts.Load(); counts != nil {
-		snapshot = counts.Snapshot()
+	m.collectBucket(out)
+	if b := m.base.Load(); b != nil {
+		m.collectBase(out, b)
 	}
-	for v, verb := range snapshot {
+	if w := m.writer.Load(); w != nil {
+		collectWriter(out, w.Status())
+	}
+	if s := m.server.Load(); s != nil {
+		collectServer(out, s.Stats())
+	}
+}
+
+func gauge(out chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ...string) {
+	out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func counter(out chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ...string) {
+	out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+}
+
+func (m *metered) collectBucket(out chan<- prometheus.Metric) {
+	counts := m.counts.Load()
+	if counts == nil {
+		return
+	}
+	for v, verb := range counts.Snapshot() {
 		for c, n := range verb {
 			if n.Requests == 0 {
 				continue
 			}
 			labels := []string{layer.Verb(v).String(), layer.Class(c).String()}
-			out <- prometheus.MustNewConstMetric(requestsDesc, prometheus.CounterValue, float64(n.Requests), labels...)
-			out <- prometheus.MustNewConstMetric(failedDesc, prometheus.CounterValue, float64(n.Failed), labels...)
-			out <- prometheus.MustNewConstMetric(bytesDesc, prometheus.CounterValue, float64(n.Bytes), labels...)
+			counter(out, requestsDesc, float64(n.Requests), labels...)
+			counter(out, failedDesc, float64(n.Failed), labels...)
+			counter(out, bytesDesc, float64(n.Bytes), labels...)
+			counter(out, costDesc, m.prices.Cost(layer.Verb(v), n), append(labels, m.prices.Name)...)
 		}
 	}
-	stack := m.stack.Load()
-	if stack == nil {
-		return
-	}
-	out <- prometheus.MustNewConstMetric(rootDesc, prometheus.GaugeValue, float64(stack.Root.State().Version()))
-	status := stack.Writer.Status()
-	out <- prometheus.MustNewConstMetric(memoryDesc, prometheus.GaugeValue, float64(status.MemoryBytes))
-	out <- prometheus.MustNewConstMetric(limitDesc, prometheus.GaugeValue, float64(status.MemoryLimit))
+}
+
+func (m *metered) collectBase(out chan<- prometheus.Metric, b *localstack.Base) {
+	root := b.Root.Stats()
+	gauge(out, rootDesc, float64(b.Root.State().Version()))
+	counter(out, commitDesc, float64(root.Commits))
+	counter(out, raceDesc, float64(root.LostRaces))
+	counter(out, unclearDesc, float64(root.Unclear))
+	counter(out, epochDesc, float64(m.epochs.count()))
+	counter(out, deletedDesc, float64(b.Collected()))
+	gauge(out, storeAgeDesc, b.SinceStore().Seconds())
+	gauge(out, cacheDesc, float64(b.Cache.Used()))
+}
+
+func collectWriter(out chan<- prometheus.Metric, status writer.Status) {
+	gauge(out, memoryDesc, float64(status.MemoryBytes))
+	gauge(out, limitDesc, float64(status.MemoryLimit))
+	throttled := int64(0)
 	for i := range status.Shards {
 		s := &status.Shards[i]
+		throttled += s.Counts.Throttled
 		for _, g := range shardGauges {
 			out <- prometheus.MustNewConstMetric(g.desc, g.kind, g.value(s), string(s.ID))
 		}
 	}
+	counter(out, refusedDesc, float64(throttled), "memtable")
+}
+
+func collectServer(out chan<- prometheus.Metric, s wire.Stats) {
+	gauge(out, connsDesc, float64(s.Open))
+	counter(out, commandsDesc, float64(s.Requests))
+	counter(out, panicsDesc, float64(s.Panics))
+	gauge(out, bufferedDesc, float64(s.Buffered))
+	counter(out, refusedDesc, float64(s.Refused), "connections")
 }

@@ -2,33 +2,52 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
-	"text/tabwriter"
+	"io"
+	"os"
+	"time"
 
+	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/host"
 	"github.com/urfave/cli/v3"
 )
 
-// status is what the root says, as -o json prints it.
+// status is what the root, the log and the holders say, as -o json prints it.
 type status struct {
 	Store       string             `json:"store"`
 	Cluster     string             `json:"cluster"`
 	Version     manifest.Version   `json:"version"`
 	Shards      []shardStatus      `json:"shards"`
 	Collections []collectionStatus `json:"collections"`
+	// The newest first, as far back as the root remembers.
+	Takeovers []takeoverStatus `json:"takeovers"`
+	Moves     []moveStatus     `json:"moves"`
 }
 
 type shardStatus struct {
-	ID     manifest.ShardID `json:"id"`
-	State  string           `json:"state"`
-	Epoch  manifest.Epoch   `json:"epoch"`
-	Holder string           `json:"holder,omitempty"`
-	Floor  string           `json:"floor"`
-	Open   int              `json:"openEpochs"`
-	Chunks int              `json:"chunks"`
-	Rows   int64            `json:"rows"`
-	Bytes  int64            `json:"bytes"`
+	ID      manifest.ShardID `json:"id"`
+	State   string           `json:"state"` // free, held, draining
+	Epoch   manifest.Epoch   `json:"epoch"`
+	Holder  string           `json:"holder,omitempty"`
+	Address string           `json:"address,omitempty"`
+	// What the holder says; left out when nobody holds the shard or the holder has no
+	// address. The others are left out when it does not answer.
+	Answers   *bool  `json:"answers,omitempty"`
+	Phase     string `json:"phase,omitempty"`
+	LeaseAge  *int64 `json:"leaseAgeMillis,omitempty"` // since it was last known to hold it
+	AckAge    *int64 `json:"ackAgeMillis,omitempty"`   // since it last stored a batch
+	Unflushed *int64 `json:"unflushedBytes,omitempty"`
+
+	Floor string `json:"floor"`
+	Open  int    `json:"openEpochs"`
+	// The log above the floor: what a takeover would replay.
+	WALObjects int   `json:"walObjects"`
+	WALBytes   int64 `json:"walBytes"`
+	Chunks     int   `json:"chunks"`
+	Rows       int64 `json:"rows"`
+	Bytes      int64 `json:"bytes"`
 }
 
 type collectionStatus struct {
@@ -41,38 +60,114 @@ type collectionStatus struct {
 	Bytes     int64  `json:"bytes"`
 }
 
+type takeoverStatus struct {
+	Version manifest.Version `json:"version"`
+	At      string           `json:"at"` // by the committer's clock
+	Shard   string           `json:"shard"`
+	Epoch   int64            `json:"epoch"`
+	Holder  string           `json:"holder"`
+}
+
+type moveStatus struct {
+	Version   manifest.Version `json:"version"`
+	At        string           `json:"at"`
+	Namespace string           `json:"ns"`
+	From      string           `json:"from"`
+	To        string           `json:"to"`
+}
+
 func statusCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "status",
 		Usage: "show shards, who holds them, and collections",
-		Description: `One read of the root. Rows and bytes are those in segments: what a running writer has
-not flushed yet is in its log.
+		Description: `Reads the root, lists the log above the floors, and asks the holders how they are. Rows and
+bytes are those in segments: what a running writer has not flushed yet is in its log. Where
+writers have a secret, GRANARY_SECRET must be set for them to answer.
 
-   granary status --store dir:./granary-data -o json`,
-		Flags: []cli.Flag{storeFlag(), outputFlag()},
-		Action: func(ctx context.Context, cmd *cli.Command) error {
-			b, root, err := openCluster(ctx, cmd, host.System())
-			if err != nil {
-				return err
-			}
-			defer b.Close()
-			s := statusOf(root.State())
-			s.Store = b.String()
-			if cmd.String("output") == "json" {
-				return printJSON(cmd.Root().Writer, s)
-			}
-			return printStatus(cmd, s)
+   granary status --store dir:./granary-data -o json
+   granary status --watch --every 1s`,
+		Flags: []cli.Flag{
+			storeFlag(), outputFlag("table", "json", "yaml"),
+			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "show it again and again"},
+			&cli.DurationFlag{Name: "every", Value: 2 * time.Second, Validator: positive[time.Duration]("--every"), Usage: "the time between two looks, with --watch"},
 		},
+		Action: runStatus,
 	}
 }
 
+func runStatus(ctx context.Context, cmd *cli.Command) error {
+	h := host.System()
+	secret, err := sharedSecret()
+	if err != nil {
+		return err
+	}
+	b, root, err := openCluster(ctx, cmd, h)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	ask := newAsker(secret, h)
+	defer ask.Close()
+	for first := true; ; first = false {
+		if !first {
+			if h.Sleep(ctx, cmd.Duration("every")) != nil {
+				return nil
+			}
+			if _, _, err := root.Load(ctx); err != nil {
+				return err
+			}
+		}
+		s := statusOf(root.State())
+		s.Store = b.String()
+		if err := s.addWAL(ctx, b, root.State()); err != nil {
+			return err
+		}
+		s.ask(ctx, ask, root.State())
+		if err := show(cmd, s, first); err != nil || !cmd.Bool("watch") {
+			return err
+		}
+	}
+}
+
+// show prints one look; one after another on a terminal each takes the place of the last.
+func show(cmd *cli.Command, s status, first bool) error {
+	out := cmd.Root().Writer
+	switch format := cmd.String("output"); {
+	case format == "json" && cmd.Bool("watch"):
+		return json.NewEncoder(out).Encode(s) // one a line
+	case format == "json":
+		return printJSON(out, s)
+	case format == "yaml":
+		if !first {
+			fmt.Fprintln(out, "---")
+		}
+		return printYAML(out, s)
+	case !first && onTerminal(out):
+		fmt.Fprint(out, "\033[H\033[2J")
+	case !first:
+		fmt.Fprintln(out)
+	}
+	return printStatus(out, s)
+}
+
+func onTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && isTerminal(f)
+}
+
 func statusOf(state *manifest.State) status {
-	s := status{Cluster: fmt.Sprintf("%x", state.ClusterID()), Version: state.Version(), Shards: []shardStatus{}, Collections: []collectionStatus{}}
+	s := status{
+		Cluster: fmt.Sprintf("%x", state.ClusterID()), Version: state.Version(), Shards: []shardStatus{}, Collections: []collectionStatus{},
+		Takeovers: []takeoverStatus{}, Moves: []moveStatus{},
+	}
 	names := map[manifest.ShardStatus]string{manifest.ShardFree: "free", manifest.ShardHeld: "held", manifest.ShardDraining: "draining"}
 	at := map[manifest.ShardID]int{}
 	for i, sh := range state.Shards() {
 		at[sh.ID] = i
-		s.Shards = append(s.Shards, shardStatus{ID: sh.ID, State: names[sh.Status], Epoch: sh.Epoch, Holder: sh.Holder, Floor: sh.Floor.String(), Open: len(sh.OpenEpochs)})
+		s.Shards = append(s.Shards, shardStatus{
+			ID: sh.ID, State: names[sh.Status], Epoch: sh.Epoch, Holder: sh.Holder, Address: sh.Address,
+			Floor: sh.Floor.String(), Open: len(sh.OpenEpochs),
+		})
 	}
 	for _, c := range state.Collections() {
 		cs := collectionStatus{Namespace: c.Namespace(), Key: c.Key.String(), Sharded: c.Sharded, Exact: true}
@@ -88,23 +183,54 @@ func statusOf(state *manifest.State) status {
 		}
 		s.Collections = append(s.Collections, cs)
 	}
+	s.addHistory(state)
 	return s
 }
 
-func printStatus(cmd *cli.Command, s status) error {
-	w := tabwriter.NewWriter(cmd.Root().Writer, 0, 4, 2, ' ', 0)
-	fmt.Fprintf(w, "store %s, cluster %s, root version %d\n\n", s.Store, s.Cluster, s.Version)
-	fmt.Fprintln(w, "SHARD\tSTATE\tEPOCH\tHOLDER\tFLOOR\tOPEN EPOCHS\tCHUNKS\tROWS\tBYTES")
-	for _, sh := range s.Shards {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%.8s\t%s\t%d\t%d\t%d\t%d\n", sh.ID, sh.State, sh.Epoch, sh.Holder, sh.Floor, sh.Open, sh.Chunks, sh.Rows, sh.Bytes)
-	}
-	fmt.Fprintln(w, "\nCOLLECTION\tKEY\tSHARDED\tCHUNKS\tROWS\tBYTES")
-	for _, c := range s.Collections {
-		rows := fmt.Sprint(c.Rows)
-		if !c.Exact {
-			rows = "~" + rows
+// addHistory finds takeovers and moves among the structural changes that the root remembers.
+func (s *status) addHistory(state *manifest.State) {
+	history := state.History()
+	for i := len(history) - 1; i >= 0; i-- {
+		e := &history[i]
+		when := time.UnixMilli(e.Millis).UTC().Format(time.RFC3339)
+		text := func(field string) string {
+			v, _ := e.Detail.Lookup(field).StringValueOK()
+			return v
 		}
-		fmt.Fprintf(w, "%s\t%s\t%t\t%d\t%s\t%d\n", c.Namespace, c.Key, c.Sharded, c.Chunks, rows, c.Bytes)
+		switch e.What {
+		case "claimShard":
+			epoch, _ := e.Detail.Lookup("epoch").AsInt64OK()
+			if was, _ := e.Detail.Lookup("takeover").BooleanOK(); was {
+				s.Takeovers = append(s.Takeovers, takeoverStatus{e.Version, when, text("shard"), epoch, text("holder")})
+			}
+		case "moveChunk.commit":
+			s.Moves = append(s.Moves, moveStatus{e.Version, when, e.NS, text("from"), text("to")})
+		}
 	}
-	return w.Flush()
+}
+
+// addWAL counts the log above the floors.
+func (s *status) addWAL(ctx context.Context, b bucket.Bucket, state *manifest.State) error {
+	for i, sh := range state.Shards() {
+		prefix := "wal/" + string(sh.ID) + "/"
+		after := ""
+		if sh.Floor.Next > 0 {
+			after = manifest.WALKey(sh.ID, sh.Floor.Epoch, sh.Floor.Next-1)
+		} else if sh.Floor.Epoch > 0 {
+			after = prefix + fmt.Sprintf("%020d/", uint64(sh.Floor.Epoch))
+		}
+		for more := true; more; {
+			page, again, err := b.List(ctx, prefix, after, 0)
+			if err != nil {
+				return fmt.Errorf("list the log of %s: %w", sh.ID, err)
+			}
+			for _, o := range page {
+				s.Shards[i].WALObjects++
+				s.Shards[i].WALBytes += o.Size
+				after = o.Key
+			}
+			more = again && len(page) > 0
+		}
+	}
+	return nil
 }

@@ -4,9 +4,16 @@
 // directory, and look at what clients were told, what the next process serves, and what
 // granary fsck says of the directory in between.
 //
+// A cluster in a test is routers and writers, each a process that can be killed, stopped,
+// woken, told to end, and started again at its address, on a store of their own: a directory,
+// or a bucket of the S3 server that GRANARY_S3SERVER names (localstack/s3server), through the
+// driver that GRANARY_S3DRIVER says, s3 or minio.
+//
 // Tests that need more than Go skip with a sentence that says what is missing; with
 // GRANARY_REQUIRE=1 they fail instead. GRANARY_MONGOSH names the mongosh program,
 // GRANARY_VEGA the data folder of the npm package vega-datasets. The long forms are flags:
 //
 //	go test ./localstack/e2e -run TestKillNine -rounds 100
+//	go test ./localstack/e2e -run TestKillsOfRoutersAndWriters -rounds 1000 -lease 5s -timeout 4h
+//	go test ./localstack/e2e -run TestStoppedProcessesTellNoLies -rounds 300 -timeout 4h
 package e2e

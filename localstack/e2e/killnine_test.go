@@ -15,7 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-var rounds = flag.Int("rounds", 3, "rounds of kill -9 in TestKillNine")
+var rounds = flag.Int("rounds", 5, "rounds of kill -9, in the tests that kill")
 
 // ledger is what clients were told: the parent's account, which no kill touches.
 type ledger struct {

@@ -142,13 +142,9 @@ func call[T any](ctx context.Context, n *Net, from, to *Node, verb string, handl
 		}
 		done <- a
 	}()
-	var a answer
-	select {
-	case a = <-done:
-	case <-ctx.Done():
-		a.err = errors.Join(errLost(verb), context.Cause(ctx))
-	case <-from.ctx.Done():
-		return zero, errCrashed
+	a, why := awaited(ctx, from, done)
+	if why != nil {
+		a.err = errors.Join(errLost(verb), why)
 	}
 	if err := from.bus.Step(from, fmt.Sprintf("hear %s #%d", verb, id), func() {}); err != nil {
 		return zero, err

@@ -129,3 +129,23 @@ func (r nodeRand) Uint64() uint64 {
 	defer r.n.mu.Unlock()
 	return r.rng.Uint64()
 }
+
+// awaited waits for an answer; why says what ended first, the process or ctx. Of what happens
+// at the same moment it takes the same every time: a select would not.
+func awaited[T any](ctx context.Context, n *Node, answer <-chan T) (a T, why error) {
+	select {
+	case a = <-answer:
+		return a, nil
+	case <-ctx.Done():
+	case <-n.ctx.Done():
+	}
+	select {
+	case a = <-answer:
+		return a, nil
+	default:
+	}
+	if n.ctx.Err() != nil {
+		return a, errCrashed // which its next step says too
+	}
+	return a, context.Cause(ctx)
+}

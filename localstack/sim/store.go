@@ -198,13 +198,9 @@ func request[T any](ctx context.Context, b *nodeStore, verb, key string, write b
 		}
 		done <- a
 	}()
-	var a answer
-	select {
-	case a = <-done:
-	case <-ctx.Done():
-		a.err = lost(context.Cause(ctx).Error())
-	case <-b.n.ctx.Done():
-		return zero, errCrashed
+	a, why := awaited(ctx, b.n, done)
+	if why != nil {
+		a.err = lost(why.Error())
 	}
 	if err := b.n.bus.Step(b.n, fmt.Sprintf("reply %s %s #%d", verb, key, id), func() {}); err != nil {
 		return zero, err

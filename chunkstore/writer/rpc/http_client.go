@@ -37,7 +37,10 @@ type HTTPDialer struct {
 	o      HTTPOptions
 }
 
-var _ Dialer = (*HTTPDialer)(nil)
+var (
+	_ Dialer     = (*HTTPDialer)(nil)
+	_ PeerDialer = (*HTTPDialer)(nil)
+)
 
 // NewHTTPDialer makes a Dialer of the HTTP transport; peers are shown the secret.
 func NewHTTPDialer(secret string, h host.Host, o *HTTPOptions) *HTTPDialer {
@@ -76,6 +79,14 @@ func (d *HTTPDialer) Dial(shard manifest.ShardID, holder, address string) (Owner
 	return &httpOwner{d: d, address: address}, nil
 }
 
+// DialPeer implements PeerDialer. It opens no connection.
+func (d *HTTPDialer) DialPeer(address string) (Peer, error) {
+	if address == "" {
+		return nil, fmt.Errorf("dial a peer: it has no address: %w", Unreachable)
+	}
+	return &httpOwner{d: d, address: address}, nil
+}
+
 // Close closes the connections that are idle.
 func (d *HTTPDialer) Close() { d.client.CloseIdleConnections() }
 
@@ -109,12 +120,23 @@ func (o *httpOwner) Flush(ctx context.Context, r *FlushRequest) (*FlushReply, er
 	return call(ctx, o, "flush", r, &FlushReply{})
 }
 
+// Ping implements Peer.
+func (o *httpOwner) Ping(ctx context.Context, r *PingRequest) (*PingReply, error) {
+	return call(ctx, o, "ping", r, &PingReply{})
+}
+
+// Claim implements Peer.
+func (o *httpOwner) Claim(ctx context.Context, r *ClaimRequest) (*ClaimReply, error) {
+	return call(ctx, o, "claim", r, &ClaimReply{})
+}
+
 // changes reports whether a call that was sent and not answered leaves something open. A
 // flush may be done twice; a cursor that moved on without us answers CursorNotFound.
 func changes(verb string) bool { return verb == "write" || verb == "move" }
 
 // call sends one request. Errors: those of the owner; Unreachable when nothing was sent, or
-// the call changes nothing; UnknownOutcome; Invalid when the peer refused the message.
+// the call changes nothing; UnknownOutcome; Stranger; Invalid when the peer refused the
+// message.
 func call[R message](ctx context.Context, o *httpOwner, verb string, q interface {
 	message
 	header() *Header
@@ -184,6 +206,9 @@ func (o *httpOwner) post(ctx context.Context, verb string, body []byte, deadline
 func refused(verb string, resp *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 512))
 	err := fmt.Errorf("%s: %s", resp.Status, bytes.TrimSpace(text))
+	if resp.StatusCode == http.StatusUnauthorized {
+		return fmt.Errorf("%w: %w", Stranger, err)
+	}
 	if resp.StatusCode/100 == 4 {
 		return fmt.Errorf("%w: %w", errkind.Invalid, err)
 	}

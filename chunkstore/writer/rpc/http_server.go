@@ -28,13 +28,14 @@ const (
 	bodyWait = time.Minute
 )
 
-// Handler serves an Owner. Peers must show the secret; with an empty one everybody is
-// served, which is for loopback and for who was told so. Each body passes validate (lengths,
+// Handler serves an Owner, and the process that it is in when p is not nil. Peers must show
+// the secret; with an empty one everybody is served, which is for loopback and for who was
+// told so. Each body passes validate (lengths,
 // depth, duplicate names: document.Validate) before anything else looks at it.
 //
 // The context of a call ends with the client's connection, and with the deadline of the
 // request, counted from its arrival.
-func Handler(o Owner, secret string, h host.Host, validate func(doc []byte) error) http.Handler {
+func Handler(o Owner, p Peer, secret string, h host.Host, validate func(doc []byte) error) http.Handler {
 	s := &server{host: h, validate: validate, open: secret == "", secret: sha256.Sum256([]byte(secret))}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+PathPrefix+"read", serve(s, "read", o.Read))
@@ -43,6 +44,10 @@ func Handler(o Owner, secret string, h host.Host, validate func(doc []byte) erro
 	mux.HandleFunc("POST "+PathPrefix+"promise", serve(s, "promise", o.Promise))
 	mux.HandleFunc("POST "+PathPrefix+"move", serve(s, "move", o.Move))
 	mux.HandleFunc("POST "+PathPrefix+"flush", serve(s, "flush", o.Flush))
+	if p != nil {
+		mux.HandleFunc("POST "+PathPrefix+"ping", serve(s, "ping", p.Ping))
+		mux.HandleFunc("POST "+PathPrefix+"claim", serve(s, "claim", p.Claim))
+	}
 	return s.authenticated(mux)
 }
 

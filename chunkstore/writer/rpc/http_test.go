@@ -127,7 +127,7 @@ func dial(t *testing.T, d *rpc.HTTPDialer, url string) rpc.Owner {
 // serve runs an owner behind HTTP.
 func serve(t *testing.T, o rpc.Owner, validate func([]byte) error) (rpc.Owner, *httptest.Server) {
 	t.Helper()
-	s := httptest.NewServer(rpc.Handler(o, "secret", host.System(), validate))
+	s := httptest.NewServer(rpc.Handler(o, nil, "secret", host.System(), validate))
 	t.Cleanup(s.Close)
 	return dial(t, rpc.NewHTTPDialer("secret", host.System(), nil), s.URL), s
 }
@@ -247,7 +247,7 @@ func TestHTTPRefusesStrangers(t *testing.T) {
 			if secret == "secret " { // HTTP trims it
 				continue
 			}
-			if !errors.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), "401") || errors.Is(err, errkind.UnknownOutcome) {
+			if !errors.Is(err, rpc.Stranger) || !errors.Is(err, errkind.Throttled) || errors.Is(err, rpc.Unreachable) || !strings.Contains(err.Error(), "401") || errors.Is(err, errkind.UnknownOutcome) {
 				t.Errorf("%s with %q: %v", name, secret, err)
 			}
 		}
@@ -275,7 +275,7 @@ func TestHTTPRefusesStrangers(t *testing.T) {
 	if n := o.calls.Load(); n > 6 {
 		t.Errorf("%d calls reached the owner", n)
 	}
-	open := httptest.NewServer(rpc.Handler(o, "", host.System(), valid))
+	open := httptest.NewServer(rpc.Handler(o, nil, "", host.System(), valid))
 	defer open.Close()
 	if _, err := dial(t, rpc.NewHTTPDialer("any", host.System(), nil), open.URL).Flush(t.Context(), &rpc.FlushRequest{}); err != nil {
 		t.Error("without a secret everybody is served:", err)
@@ -411,7 +411,7 @@ func TestHTTPBoundsWhatIsUnderWay(t *testing.T) {
 func TestHTTPConnectionsAreKept(t *testing.T) {
 	o := &owner{}
 	var conns atomic.Int64
-	s := httptest.NewUnstartedServer(rpc.Handler(o, "secret", host.System(), valid))
+	s := httptest.NewUnstartedServer(rpc.Handler(o, nil, "secret", host.System(), valid))
 	s.Config.ConnState = func(_ net.Conn, st http.ConnState) {
 		if st == http.StateNew {
 			conns.Add(1)

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/granarydb/granary/chunkstore/writer/rpc"
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/host"
+)
+
+// askWait bounds the question to one holder.
+const askWait = time.Second
+
+// asker asks writers how they are.
+type asker struct{ *rpc.HTTPDialer }
+
+func newAsker(secret string, h host.Host) asker {
+	return asker{rpc.NewHTTPDialer(secret, h, &rpc.HTTPOptions{ConnectWait: askWait, CallWait: askWait})}
+}
+
+// ask asks every holder that has an address, all at once.
+func (s *status) ask(ctx context.Context, a asker, state *manifest.State) {
+	replies := map[string]*rpc.PingReply{}
+	for i := range s.Shards {
+		if address := s.Shards[i].Address; address != "" {
+			replies[address] = nil
+		}
+	}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for _, address := range slices.Sorted(maps.Keys(replies)) {
+		all.Go(func() {
+			reply := a.ping(ctx, address)
+			mu.Lock()
+			defer mu.Unlock()
+			replies[address] = reply
+		})
+	}
+	all.Wait()
+	for i := range s.Shards {
+		if sh := &s.Shards[i]; sh.Address != "" {
+			sh.answered(replies[sh.Address], state.Shard(sh.ID))
+		}
+	}
+}
+
+// ping is what a writer says; nil: nothing.
+func (a asker) ping(ctx context.Context, address string) *rpc.PingReply {
+	peer, err := a.DialPeer(address)
+	if err != nil {
+		return nil
+	}
+	reply, err := peer.Ping(ctx, &rpc.PingRequest{Header: rpc.Header{Deadline: askWait}})
+	if err != nil {
+		return nil
+	}
+	return reply
+}
+
+// answered adds what a holder said of a shard; nil: nothing.
+func (s *shardStatus) answered(reply *rpc.PingReply, in *manifest.Shard) {
+	yes := reply != nil && reply.Self.Holder == s.Holder
+	s.Answers = &yes
+	if !yes {
+		return
+	}
+	for _, h := range reply.Shards {
+		if h.ID != s.ID || h.Epoch != s.Epoch {
+			continue
+		}
+		s.Phase, s.Unflushed = h.Phase, &h.Unflushed
+		age := int64(in.LeaseMillis) - h.LeaseLeftMillis
+		s.LeaseAge = &age
+		if h.AckAgeMillis >= 0 {
+			s.AckAge = &h.AckAgeMillis
+		}
+	}
+}
+
+// recentMax is how many takeovers and moves a table shows.
+const recentMax = 5
+
+func printStatus(out io.Writer, s status) error {
+	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	fmt.Fprintf(w, "store %s, cluster %s, root version %d\n\n", s.Store, s.Cluster, s.Version)
+	fmt.Fprintln(w, "SHARD\tSTATE\tEPOCH\tHOLDER\tADDRESS\tPHASE\tLEASE AGE\tLAST ACK\tFLOOR\tOPEN EPOCHS\tLOG OBJECTS\tLOG BYTES\tCHUNKS\tROWS\tBYTES")
+	for _, sh := range s.Shards {
+		fmt.Fprintf(w, "%s\t%s\t%d\t%.8s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\n",
+			sh.ID, sh.State, sh.Epoch, dash(sh.Holder), dash(sh.Address), sh.phase(), ago(sh.LeaseAge), ago(sh.AckAge),
+			sh.Floor, sh.Open, sh.WALObjects, sh.WALBytes, sh.Chunks, sh.Rows, sh.Bytes)
+	}
+	fmt.Fprintln(w, "\nCOLLECTION\tKEY\tSHARDED\tCHUNKS\tROWS\tBYTES")
+	for _, c := range s.Collections {
+		rows := fmt.Sprint(c.Rows)
+		if !c.Exact {
+			rows = "~" + rows
+		}
+		fmt.Fprintf(w, "%s\t%s\t%t\t%d\t%s\t%d\n", c.Namespace, c.Key, c.Sharded, c.Chunks, rows, c.Bytes)
+	}
+	if len(s.Takeovers) > 0 {
+		fmt.Fprintln(w, "\nTAKEOVER\tSHARD\tEPOCH\tBY")
+		for _, t := range s.Takeovers[:min(recentMax, len(s.Takeovers))] {
+			fmt.Fprintf(w, "%s\t%s\t%d\t%.8s\n", t.At, t.Shard, t.Epoch, t.Holder)
+		}
+	}
+	if len(s.Moves) > 0 {
+		fmt.Fprintln(w, "\nMOVE\tCOLLECTION\tFROM\tTO")
+		for _, m := range s.Moves[:min(recentMax, len(s.Moves))] {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", m.At, m.Namespace, m.From, m.To)
+		}
+	}
+	return w.Flush()
+}
+
+// phase is what the holder does with the shard.
+func (s *shardStatus) phase() string {
+	if s.Answers != nil && !*s.Answers {
+		return "no answer"
+	}
+	return dash(s.Phase)
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func ago(millis *int64) string {
+	if millis == nil {
+		return "-"
+	}
+	d := time.Duration(*millis) * time.Millisecond
+	if d >= 10*time.Second {
+		d = d.Round(time.Second)
+	}
+	return d.String()
+}

@@ -1,0 +1,202 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+// load is clients that write all the time, and the parent's account of what they were told.
+type load struct {
+	client *mongo.Client
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu     sync.Mutex
+	acked  []string         // inserts that were acknowledged
+	incs   map[string]int64 // increments that were, by counter
+	failed []string         // operations that were told an error
+	marks  []*mark
+}
+
+// mark is a moment from which on the clients are watched.
+type mark struct {
+	at      time.Time
+	first   map[string]time.Duration // until the first acknowledgement of each client
+	longest time.Duration            // the slowest operation that ended since
+}
+
+// loadClients is how many write at once. Their names choose the chunk, so that each has one
+// shard, and every shard has some.
+const loadClients = 8
+
+func clientName(i int) string { return fmt.Sprintf("c%d", i) }
+
+// startLoad starts the clients on the collections load.docs and load.counters.
+func startLoad(client *mongo.Client) *load {
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &load{client: client, cancel: cancel, incs: map[string]int64{}}
+	for i := range loadClients {
+		l.wg.Go(func() { l.write(ctx, clientName(i)) })
+	}
+	return l
+}
+
+// write is one client: an operation after another, inserts and increments in turn. An
+// operation has no time limit: it ends when the router gives up.
+func (l *load) write(ctx context.Context, name string) {
+	docs, counters := l.client.Database("load").Collection("docs"), l.client.Database("load").Collection("counters")
+	for n := 0; ctx.Err() == nil; n++ {
+		id := fmt.Sprintf("%s-%07d", name, n)
+		start := time.Now()
+		var err error
+		insert := n%2 == 0
+		if insert {
+			_, err = docs.InsertOne(context.Background(), bson.D{{Key: "_id", Value: id}, {Key: "pad", Value: "some bytes to carry"}})
+		} else {
+			_, err = counters.UpdateOne(context.Background(), bson.D{{Key: "_id", Value: name}},
+				bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}, options.UpdateOne().SetUpsert(true))
+		}
+		l.note(name, id, insert, start, err)
+		time.Sleep(2 * time.Millisecond) // the machine has more to do
+	}
+}
+
+func (l *load) note(name, id string, insert bool, start time.Time, err error) {
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err != nil:
+		l.failed = append(l.failed, fmt.Sprintf("%s after %v: %v", id, now.Sub(start).Round(time.Millisecond), err))
+		return
+	case insert:
+		l.acked = append(l.acked, id)
+	default:
+		l.incs[name]++
+	}
+	for _, m := range l.marks {
+		m.longest = max(m.longest, now.Sub(start))
+		if _, ok := m.first[name]; !ok {
+			m.first[name] = now.Sub(m.at)
+		}
+	}
+}
+
+// mark begins to watch.
+func (l *load) mark() *mark {
+	m := &mark{at: time.Now(), first: map[string]time.Duration{}}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.marks = append(l.marks, m)
+	return m
+}
+
+// settle waits until every client was acknowledged something since a mark, and ends it. It
+// returns the time until the last of them was.
+func (l *load) settle(t testing.TB, m *mark) time.Duration {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
+		l.mu.Lock()
+		all := len(m.first) == loadClients
+		l.mu.Unlock()
+		if all {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("a minute later only %d of %d clients were acknowledged something; failed: %v", len(m.first), loadClients, l.failed)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.marks = slices.DeleteFunc(l.marks, func(x *mark) bool { return x == m })
+	longest := time.Duration(0)
+	for _, d := range m.first {
+		longest = max(longest, d)
+	}
+	return longest
+}
+
+// stop ends the clients, each after the operation that it is at.
+func (l *load) stop() {
+	l.cancel()
+	l.wg.Wait()
+}
+
+// audit requires that nothing failed, that every acknowledged insert is there once and no
+// other, and that every counter is exactly what was acknowledged.
+func (l *load) audit(t testing.TB, client *mongo.Client) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if len(l.failed) > 0 {
+		t.Errorf("%d operations failed, the first: %s", len(l.failed), l.failed[0])
+	}
+	lost := map[string]bool{}
+	for _, id := range l.acked {
+		lost[id] = true
+	}
+	cur, err := client.Database("load").Collection("docs").Find(ctx, bson.D{}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}).SetBatchSize(100_000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	for cur.Next(ctx) {
+		id, _ := cur.Current.Lookup("_id").StringValueOK()
+		if found[id] {
+			t.Errorf("%s is there twice", id)
+		}
+		if !lost[id] && len(l.failed) == 0 {
+			t.Errorf("%s is there, and was never acknowledged", id)
+		}
+		found[id] = true
+		delete(lost, id)
+	}
+	if err := cur.Err(); err != nil {
+		t.Fatal(err)
+	}
+	for id := range lost {
+		t.Errorf("acknowledged insert %s is lost", id)
+	}
+	l.auditCounters(ctx, t, client)
+	t.Logf("%d inserts and %d increments acknowledged, %d operations failed", len(l.acked), l.increments(), len(l.failed))
+}
+
+func (l *load) increments() (n int64) {
+	for _, k := range l.incs {
+		n += k
+	}
+	return n
+}
+
+func (l *load) auditCounters(ctx context.Context, t testing.TB, client *mongo.Client) {
+	t.Helper()
+	for name, acked := range l.incs {
+		var doc struct{ N int64 }
+		if err := client.Database("load").Collection("counters").FindOne(ctx, bson.D{{Key: "_id", Value: name}}).Decode(&doc); err != nil {
+			t.Fatal(err)
+		}
+		if doc.N != acked && (len(l.failed) == 0 || doc.N < acked) {
+			t.Errorf("counter %s is %d, %d increments were acknowledged", name, doc.N, acked)
+		}
+	}
+}
+
+// quantiles prints p50 and p99 of what clients saw.
+func quantiles(t testing.TB, what string, d []time.Duration) {
+	t.Helper()
+	if len(d) == 0 {
+		t.Logf("%s: none", what)
+		return
+	}
+	d = slices.Sorted(slices.Values(d))
+	at := func(q float64) time.Duration { return d[min(len(d)-1, int(q*float64(len(d))))].Round(time.Millisecond) }
+	t.Logf("%s: n %d, p50 %v, p99 %v, max %v", what, len(d), at(0.5), at(0.99), d[len(d)-1].Round(time.Millisecond))
+}
