@@ -45,18 +45,20 @@ func (s *shard) first(ctx context.Context, ready <-chan struct{}) error {
 // whoever woke it. Nobody feels these microseconds, and what they do next then happens in
 // one order: the same seed gives the same run.
 type turns struct {
-	clock   host.Clock
-	mu      sync.Mutex
-	next    int // place of the next to wait
-	waiting int
+	clock host.Clock
+	mu    sync.Mutex
+	next  int // place of the next to wait
 }
 
 const (
 	// turnFirst is the moment, turnApart what lies between two, and turnPlaces how many
-	// differ. All turns of one wake are over before the first of what they wake.
+	// differ. Time is cut into rounds of all places, so that two turns never fall together,
+	// whenever their waits ended; all turns of one wake are over before the first of what they
+	// wake.
 	turnFirst  = 2 * time.Microsecond
-	turnApart  = 16 * time.Nanosecond
-	turnPlaces = 64
+	turnApart  = 4 * time.Nanosecond
+	turnPlaces = 256
+	turnRound  = turnPlaces * turnApart
 )
 
 // join takes a place. It must be given to take.
@@ -65,13 +67,11 @@ func (t *turns) join() (place int) {
 	defer t.mu.Unlock()
 	place = t.next
 	t.next++
-	t.waiting++
 	return place
 }
 
 // take waits by wait, then for its turn. Errors: those of wait, the cause of ctx.
 func (t *turns) take(ctx context.Context, place int, wait func() error) error {
-	defer t.leave()
 	err := wait()
 	if ended := t.sleep(ctx, place); err == nil {
 		err = ended
@@ -86,7 +86,6 @@ const turnReads = 20 * time.Microsecond
 // read is take for a read, which has a turn to wait for only if it had to wait at all.
 func (t *turns) read(ctx context.Context, read func() error) error {
 	place, start := t.join(), t.clock.Mono()
-	defer t.leave()
 	err := read()
 	if t.clock.Mono()-start >= turnReads {
 		_ = t.sleep(ctx, place) // its result stands, whatever ends ctx
@@ -95,15 +94,9 @@ func (t *turns) read(ctx context.Context, read func() error) error {
 }
 
 func (t *turns) sleep(ctx context.Context, place int) error {
-	return t.clock.Sleep(ctx, turnFirst+time.Duration(place%turnPlaces)*turnApart)
-}
-
-func (t *turns) leave() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.waiting--; t.waiting == 0 {
-		t.next = 0
-	}
+	now := t.clock.Mono()
+	round := (now + turnFirst + turnRound).Truncate(turnRound)
+	return t.clock.Sleep(ctx, round-now+time.Duration(place%turnPlaces)*turnApart)
 }
 
 // yield lets what was just started go first.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/reader"
@@ -105,9 +106,14 @@ func (p *process) run(f func(context.Context)) {
 func (p *process) do(ctx context.Context, cmd bson.Raw) bson.Raw { return p.commands.Do(ctx, cmd) }
 
 // hold tries to take a shard once: its present holder may be alive, which the protocol must
-// bear.
+// bear. Claims that are made at one moment go out one after another, in an order that the
+// shards' names give.
 func (p *process) hold(id manifest.ShardID) {
-	p.run(func(ctx context.Context) { _ = p.writer.Hold(ctx, id) })
+	p.run(func(ctx context.Context) {
+		if p.node.Host().Sleep(ctx, time.Duration(hashString(string(id))%1000)*time.Microsecond) == nil {
+			_ = p.writer.Hold(ctx, id)
+		}
+	})
 }
 
 // crash kills the process: it takes no further step.
