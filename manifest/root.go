@@ -23,6 +23,8 @@ type Root struct {
 
 	// seen is the newest state that any answer of the cell has shown. It never goes back.
 	seen atomic.Pointer[snapshot]
+	// answered is the host's Mono just before the last GET that was answered was sent.
+	answered atomic.Int64
 	// publishing is a lock (capacity 1) around a change of seen and the calls of the
 	// observers: a channel, because observers may wait.
 	publishing chan struct{}
@@ -109,6 +111,10 @@ func (r *Root) State() *State {
 	return nil
 }
 
+// Answered is the host's Mono just before the last GET of the root was sent that was answered;
+// 0: none was.
+func (r *Root) Answered() time.Duration { return time.Duration(r.answered.Load()) }
+
 // AddObserver has f called with every state that is newer than the ones before, in the
 // order of versions, before any Load, AtLeast or Commit returns it or State shows it.
 // Versions may be left out. Commits and loads wait for f: it must be short, and must not
@@ -173,6 +179,7 @@ func (r *Root) read(ctx context.Context) (*snapshot, time.Duration, error) {
 		object, tag, err := r.cell.Load(ctx, RootKey, known)
 		if errors.Is(err, errkind.NotModified) && seen != nil {
 			r.stats.notModified.Add(1)
+			r.answered.Store(int64(sentAt))
 			return seen, sentAt, nil
 		}
 		if err != nil {
@@ -181,6 +188,7 @@ func (r *Root) read(ctx context.Context) (*snapshot, time.Duration, error) {
 		now, err := r.absorb(ctx, object, tag, seen)
 		switch {
 		case now != nil:
+			r.answered.Store(int64(sentAt))
 			return now, sentAt, nil
 		case errors.Is(err, errkind.NotFound) && lost == nil:
 			// The root may have moved on and GC may have swept the page meanwhile: only

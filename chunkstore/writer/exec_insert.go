@@ -227,24 +227,45 @@ func (x *exec) insertLooked(ctx context.Context, run []insertion) (done int, mor
 		}
 		x.s.mu.Unlock()
 	}()
-	for i := range looked {
-		in := &run[i]
-		if in.view.Chunk == nil {
-			continue
-		}
-		_, live, err := x.s.flushedRow(ctx, in.view, in.path[4:])
-		if err != nil {
-			switch err = x.s.missing(ctx, err, in.view.Chunk); {
-			case errors.Is(err, errOtherRefs):
-				return 0, true, nil
-			case !errors.Is(err, errkind.Corrupt):
-				return 0, false, err
-			}
-			in.err = mongoerr.New(mongoerr.DataCorruptionDetected, "%v", err)
-		}
-		in.dup = live
+	if err := x.look(ctx, run[:looked]); errors.Is(err, errOtherRefs) {
+		return 0, true, nil
+	} else if err != nil {
+		return 0, false, err
 	}
 	return x.appendLooked(ctx, run[:looked])
+}
+
+// look finds out which of the rows are in segments, those of a chunk together. Errors:
+// errOtherRefs, those of a read; a corrupt object fails only what it may hold.
+func (x *exec) look(ctx context.Context, run []insertion) error {
+	var part []*insertion
+	for i := range run {
+		view := run[i].view
+		if view.Chunk == nil {
+			continue
+		}
+		part = part[:0]
+		for j := i; j < len(run); j++ {
+			if in := &run[j]; in.view.Chunk == view.Chunk {
+				part = append(part, in)
+				in.view.Chunk = nil
+			}
+		}
+		for j, f := range x.s.flushedRows(ctx, view, part) {
+			err := f.Err
+			if err != nil {
+				err = x.s.missing(ctx, err, view.Chunk)
+			}
+			switch {
+			case errors.Is(err, errkind.Corrupt):
+				part[j].err = mongoerr.New(mongoerr.DataCorruptionDetected, "%v", err)
+			case err != nil:
+				return err
+			}
+			part[j].dup = f.Live
+		}
+	}
+	return nil
 }
 
 // latchRun takes latches, and notes for each insert where its row could be.

@@ -24,6 +24,19 @@ func (s *shard) flushedRow(ctx context.Context, v reader.View, key []byte) (row 
 	return row, live, err
 }
 
+// flushedRows is flushedRow for many rows.
+func (s *shard) flushedRows(ctx context.Context, v reader.View, rows []*insertion) (found []reader.Found) {
+	keys := make([][]byte, len(rows))
+	for i, in := range rows {
+		keys[i] = in.path[4:]
+	}
+	_ = s.w.turns.read(ctx, func() error {
+		found = s.w.store.GetMany(ctx, v, keys)
+		return nil
+	})
+	return found
+}
+
 // more continues a search.
 func (s *shard) more(ctx context.Context, cur *query.Cursor, size rpc.Batch) (docs []bson.Raw, done bool, err error) {
 	err = s.w.turns.read(ctx, func() (err error) {
