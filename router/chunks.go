@@ -1,0 +1,367 @@
+package router
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/granarydb/granary/chunkstore/mongoerr"
+	"github.com/granarydb/granary/chunkstore/writer/rpc"
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/errkind"
+	"github.com/granarydb/granary/manifest/shardkey"
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// What a person does to chunks by hand: cut one, put neighbours together, give one to
+// another shard. Splits and merges are one change of the root and touch no document; a move
+// is carried out by the shard that owns the chunk, and copies no data.
+
+// manualFor is how long chunks that were cut by hand are left alone by automatic merges.
+const manualFor = 24 * time.Hour
+
+// Where names a chunk of a collection, and what of it is meant, in one of three ways.
+type Where struct {
+	// Find is a document with the shard key: the chunk that it belongs to.
+	Find bson.Raw
+	// Bounds are the exact lower and upper bound of a chunk, or of a range of them.
+	Bounds [2]bson.Raw
+	// Middle is a point strictly inside a chunk.
+	Middle bson.Raw
+}
+
+// SplitChunk cuts a chunk: at Middle, or at the median of the rows of the chunk that Find or
+// Bounds name. Errors: mongoerr NamespaceNotSharded, BadValue for a point that cannot be one,
+// OperationFailed when all rows have one shard-key value.
+func (r *Router) SplitChunk(ctx context.Context, ns Namespace, at Where, maxTime time.Duration) error {
+	ctx, a, cancel := r.begin(ctx, maxTime)
+	defer cancel()
+	var point *manifest.Bound
+	_, err := r.change(ctx, a, func(s *manifest.State) (changes []manifest.Change, err error) {
+		c, err := sharded(s, ns)
+		if err != nil {
+			return nil, err
+		}
+		if at.Middle != nil {
+			if point, err = boundAt(c, at.Middle); err != nil {
+				return nil, err
+			}
+		} else if point, err = r.median(ctx, a, s, c, ns, at); err != nil {
+			return nil, err
+		}
+		chunk := s.ChunkOf(c.ID, point.Key)
+		if bytes.Equal(chunk.Range.Min, point.Key) {
+			return nil, mongoerr.New(mongoerr.BadValue, "new split key %v is a boundary key of existing chunk [%v, %v)", point.BSON, chunk.MinBSON, chunk.MaxBSON)
+		}
+		return []manifest.Change{manifest.Split{
+			Chunk: chunk.At(), Points: []manifest.Bound{*point}, ManualUntil: r.host.Wall().Add(manualFor).UnixMilli(),
+		}}, nil
+	})
+	return err
+}
+
+// sharded finds a collection that commands about chunks make sense for.
+func sharded(s *manifest.State, ns Namespace) (*manifest.Collection, error) {
+	c := s.CollectionByName(ns.Database, ns.Collection)
+	if c == nil || !c.Sharded {
+		return nil, mongoerr.New(mongoerr.NamespaceNotSharded, "collection %s is not sharded; shard it first: sh.shardCollection(\"%s\", { ... })", ns, ns)
+	}
+	return c, nil
+}
+
+func boundAt(c *manifest.Collection, doc bson.Raw) (*manifest.Bound, error) {
+	key, full, err := c.Key.Bound(doc)
+	if err != nil {
+		return nil, mongoerr.New(mongoerr.BadValue, "%v", err)
+	}
+	if len(key) == 0 {
+		return nil, mongoerr.New(mongoerr.BadValue, "%v is the end of the key space, which is a bound already", doc)
+	}
+	return &manifest.Bound{Key: key, BSON: full}, nil
+}
+
+// chunkAt is the chunk that Find or Bounds name.
+func chunkAt(s *manifest.State, c *manifest.Collection, at Where) (*manifest.Chunk, error) {
+	if at.Find != nil {
+		key, err := c.Key.AppendKey(nil, at.Find)
+		if err != nil {
+			return nil, mongoerr.New(mongoerr.ShardKeyNotFound, "no shard key in %v: %v", at.Find, err)
+		}
+		return s.ChunkOf(c.ID, key), nil
+	}
+	want, _, _, err := c.Key.Range(at.Bounds[0], at.Bounds[1])
+	if err != nil {
+		return nil, mongoerr.New(mongoerr.BadValue, "%v", err)
+	}
+	for chunk := range s.ChunksIn(c.ID, want) {
+		if chunk.Range.Equal(want) {
+			return chunk, nil
+		}
+		return nil, mongoerr.New(mongoerr.BadValue, "no chunk has the bounds [%v, %v); the chunk there is [%v, %v)", at.Bounds[0], at.Bounds[1], chunk.MinBSON, chunk.MaxBSON)
+	}
+	return nil, mongoerr.New(mongoerr.BadValue, "no chunk has the bounds [%v, %v)", at.Bounds[0], at.Bounds[1])
+}
+
+// median is the shard-key value in the middle of a chunk's rows, or the first behind it that
+// is not the chunk's lowest.
+func (r *Router) median(ctx context.Context, a *attempts, s *manifest.State, c *manifest.Collection, ns Namespace, at Where) (*manifest.Bound, error) {
+	chunk, err := chunkAt(s, c, at)
+	if err != nil {
+		return nil, err
+	}
+	n, _, err := r.inChunk(ctx, a, ns, chunk, rpc.Query{Mode: rpc.Count})
+	if err != nil {
+		return nil, err
+	}
+	for skip := n / 2; skip < n; skip += max((n-skip)/2, 1) {
+		_, doc, err := r.inChunk(ctx, a, ns, chunk, rpc.Query{KeyOrder: 1, Skip: skip, Limit: 1})
+		if err != nil {
+			return nil, err
+		}
+		if doc == nil {
+			break
+		}
+		key, full, err := c.Key.BoundOf(doc)
+		if err == nil && bytes.Compare(key, chunk.Range.Min) > 0 {
+			if first, err := r.lowest(ctx, a, ns, c, chunk); err != nil {
+				return nil, err
+			} else if !bytes.Equal(first, key) {
+				return &manifest.Bound{Key: key, BSON: full}, nil
+			}
+		}
+	}
+	return nil, mongoerr.New(mongoerr.OperationFailed, "chunk [%v, %v) of %s cannot be split: its %d documents have one shard-key value; "+
+		"a shard key with one more field makes them divisible", chunk.MinBSON, chunk.MaxBSON, ns, n)
+}
+
+// lowest is the bound below the first row of a chunk.
+func (r *Router) lowest(ctx context.Context, a *attempts, ns Namespace, c *manifest.Collection, chunk *manifest.Chunk) ([]byte, error) {
+	_, doc, err := r.inChunk(ctx, a, ns, chunk, rpc.Query{KeyOrder: 1, Limit: 1})
+	if err != nil || doc == nil {
+		return nil, err
+	}
+	key, _, err := c.Key.BoundOf(doc)
+	return key, err
+}
+
+// inChunk asks for a count, or for one document, of one chunk. Errors: StaleVersion when the
+// chunk is another by now.
+func (r *Router) inChunk(ctx context.Context, a *attempts, ns Namespace, chunk *manifest.Chunk, q rpc.Query) (n int64, doc bson.Raw, err error) {
+	rd, err := newRead(ns, Query{})
+	if err != nil {
+		return 0, nil, err
+	}
+	if exists, err := rd.prepare(ctx, a); err != nil || !exists {
+		return 0, nil, err
+	}
+	if rd.state.ChunkAt(chunk.At()) == nil {
+		return 0, nil, fmt.Errorf("read chunk %d of %s: %w", chunk.ID, ns, errkind.StaleVersion)
+	}
+	rd.plan = rd.plan.Within(rd.state, rd.coll.ID, chunk.Range)
+	streams, err := r.scatter(ctx, a, rd, rd.plan.ByShard(), q)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer closeAll(ctx, streams)
+	if q.Mode == rpc.Count {
+		return streams[0].n, nil, nil
+	}
+	doc, err = streams[0].next(ctx, 1)
+	return 0, doc, err
+}
+
+// MergeChunks puts all chunks between two bounds together; they must be of one shard. Errors:
+// mongoerr NamespaceNotSharded, BadValue for bounds that are not those of chunks,
+// IllegalOperation when they are of several shards.
+func (r *Router) MergeChunks(ctx context.Context, ns Namespace, bounds [2]bson.Raw, maxTime time.Duration) error {
+	ctx, a, cancel := r.begin(ctx, maxTime)
+	defer cancel()
+	for {
+		err := r.mergeOnce(ctx, a, ns, bounds)
+		if errors.Is(err, errMerged) {
+			return nil
+		}
+		if err == nil {
+			a.progress()
+			continue
+		}
+		if errors.Is(err, errkind.Conflict) {
+			err = fmt.Errorf("%w: %w", errkind.StaleVersion, err)
+		}
+		if err := a.again(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+// errMerged: one chunk is left.
+var errMerged = errors.New("one chunk is left")
+
+// mergeOnce makes one chunk of the first two. Their rows must be in segments up to one floor,
+// therefore their owner flushes first.
+func (r *Router) mergeOnce(ctx context.Context, a *attempts, ns Namespace, bounds [2]bson.Raw) error {
+	s, err := a.load(ctx)
+	if err != nil {
+		return err
+	}
+	c, err := sharded(s, ns)
+	if err != nil {
+		return err
+	}
+	want, _, _, err := c.Key.Range(bounds[0], bounds[1])
+	if err != nil {
+		return mongoerr.New(mongoerr.BadValue, "%v", err)
+	}
+	var chunks []*manifest.Chunk
+	for chunk := range s.ChunksIn(c.ID, want) {
+		chunks = append(chunks, chunk)
+	}
+	first, last := chunks[0], chunks[len(chunks)-1]
+	if !bytes.Equal(first.Range.Min, want.Min) || !bytes.Equal(last.Range.Max, want.Max) {
+		return mongoerr.New(mongoerr.BadValue, "[%v, %v) does not begin and end with chunks: the ones there are [%v, ... %v)", bounds[0], bounds[1], first.MinBSON, last.MaxBSON)
+	}
+	for _, chunk := range chunks {
+		if chunk.Shard != first.Shard {
+			return mongoerr.New(mongoerr.IllegalOperation, "cannot merge chunks of shards %s and %s; move them to one shard first: sh.moveChunk", first.Shard, chunk.Shard)
+		}
+	}
+	if len(chunks) == 1 {
+		return errMerged
+	}
+	if s.EffectiveFloor(chunks[0]) != s.EffectiveFloor(chunks[1]) {
+		if err := r.flushShard(ctx, a, s, c, first.Shard); err != nil {
+			return err
+		}
+		if s, err = a.load(ctx); err != nil {
+			return err
+		}
+	}
+	_, err = r.commit(ctx, manifest.Merge{Left: chunks[0].At(), Right: chunks[1].At()})
+	return err
+}
+
+func (r *Router) flushShard(ctx context.Context, a *attempts, s *manifest.State, c *manifest.Collection, shard manifest.ShardID) error {
+	_, err := ask(ctx, a, s, shard, func(o rpc.Owner) (*rpc.FlushReply, error) {
+		return o.Flush(ctx, &rpc.FlushRequest{Header: a.header(s, c, shard)})
+	})
+	a.answered(ctx, shard, err)
+	return err
+}
+
+// MoveChunk gives a chunk to a shard; one that is there already stays. Errors: mongoerr
+// NamespaceNotSharded, ShardNotFound, BadValue when no chunk is named.
+func (r *Router) MoveChunk(ctx context.Context, ns Namespace, at Where, to manifest.ShardID, maxTime time.Duration) error {
+	ctx, a, cancel := r.begin(ctx, maxTime)
+	defer cancel()
+	for {
+		err := r.moveOnce(ctx, a, ns, at, to)
+		if err == nil {
+			return nil
+		}
+		if errors.Is(err, errkind.Conflict) {
+			err = fmt.Errorf("%w: %w", errkind.StaleVersion, err)
+		}
+		if err := a.again(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *Router) moveOnce(ctx context.Context, a *attempts, ns Namespace, at Where, to manifest.ShardID) error {
+	s, err := a.load(ctx)
+	if err != nil {
+		return err
+	}
+	c, err := sharded(s, ns)
+	if err != nil {
+		return err
+	}
+	if s.Shard(to) == nil {
+		return mongoerr.New(mongoerr.ShardNotFound, "Shard %s not found; the shards are listed by: db.adminCommand({ listShards: 1 })", to)
+	}
+	chunk, err := chunkAt(s, c, at)
+	if err != nil || chunk.Shard == to {
+		return err
+	}
+	_, err = ask(ctx, a, s, chunk.Shard, func(o rpc.Owner) (*rpc.MoveReply, error) {
+		return o.Move(ctx, &rpc.MoveRequest{Header: a.header(s, c, chunk.Shard), Chunk: chunk.At(), To: to})
+	})
+	a.answered(ctx, chunk.Shard, err)
+	return err
+}
+
+// MoveRange gives the range from min to max (nil: the end of the chunk that min is in) to a
+// shard: chunks that reach beyond it are cut first. Errors as MoveChunk.
+func (r *Router) MoveRange(ctx context.Context, ns Namespace, min, max bson.Raw, to manifest.ShardID, maxTime time.Duration) error {
+	for _, edge := range []bson.Raw{min, max} {
+		if edge == nil {
+			continue
+		}
+		if err := r.cutAt(ctx, ns, edge, maxTime); err != nil {
+			return err
+		}
+	}
+	for {
+		bounds, done, err := r.nextInRange(ctx, ns, min, max, to, maxTime)
+		if err != nil || done {
+			return err
+		}
+		if err := r.MoveChunk(ctx, ns, Where{Bounds: bounds}, to, maxTime); err != nil {
+			return err
+		}
+	}
+}
+
+// cutAt makes a point a bound of chunks, if it is none.
+func (r *Router) cutAt(ctx context.Context, ns Namespace, edge bson.Raw, maxTime time.Duration) error {
+	ctx, a, cancel := r.begin(ctx, maxTime)
+	defer cancel()
+	_, err := r.change(ctx, a, func(s *manifest.State) ([]manifest.Change, error) {
+		c, err := sharded(s, ns)
+		if err != nil {
+			return nil, err
+		}
+		key, full, err := c.Key.Bound(edge)
+		if err != nil {
+			return nil, mongoerr.New(mongoerr.BadValue, "%v", err)
+		}
+		chunk := s.ChunkOf(c.ID, key)
+		if len(key) == 0 || bytes.Equal(chunk.Range.Min, key) {
+			return nil, nil
+		}
+		return []manifest.Change{manifest.Split{
+			Chunk: chunk.At(), Points: []manifest.Bound{{Key: key, BSON: full}}, ManualUntil: r.host.Wall().Add(manualFor).UnixMilli(),
+		}}, nil
+	})
+	return err
+}
+
+// nextInRange is the first chunk of the range that is not where it should be.
+func (r *Router) nextInRange(ctx context.Context, ns Namespace, min, max bson.Raw, to manifest.ShardID, maxTime time.Duration) (bounds [2]bson.Raw, done bool, err error) {
+	s, err := r.State(ctx, maxTime)
+	if err != nil {
+		return bounds, false, err
+	}
+	c, err := sharded(s, ns)
+	if err != nil {
+		return bounds, false, err
+	}
+	key, _, err := c.Key.Bound(min)
+	if err != nil {
+		return bounds, false, mongoerr.New(mongoerr.BadValue, "%v", err)
+	}
+	want := shardkey.Range{Min: key, Max: s.ChunkOf(c.ID, key).Range.Max}
+	if max != nil {
+		if want, _, _, err = c.Key.Range(min, max); err != nil {
+			return bounds, false, mongoerr.New(mongoerr.BadValue, "%v", err)
+		}
+	}
+	for chunk := range s.ChunksIn(c.ID, want) {
+		if chunk.Shard != to {
+			return [2]bson.Raw{chunk.MinBSON, chunk.MaxBSON}, false, nil
+		}
+	}
+	return bounds, true, nil
+}
