@@ -153,7 +153,15 @@ func configTags(st *manifest.State) (docs []bson.Raw) {
 	return docs
 }
 
+// configSettings says beside what is recorded that chunks are neither cut nor moved by
+// themselves: tools take a missing setting for the contrary.
 func configSettings(st *manifest.State) (docs []bson.Raw) {
+	if _, recorded := st.Record(manifest.RecordSetting, "autosplit"); !recorded {
+		docs = append(docs, bson.Raw(build().AppendString("_id", "autosplit").AppendBoolean("enabled", false).Build()))
+	}
+	if _, recorded := st.Record(manifest.RecordBalancer, "balancer"); !recorded {
+		docs = append(docs, bson.Raw(build().AppendString("_id", "balancer").AppendBoolean("stopped", true).AppendString("mode", "off").Build()))
+	}
 	for _, kind := range []manifest.RecordKind{manifest.RecordSetting, manifest.RecordBalancer} {
 		for _, r := range st.Records(kind) {
 			docs = append(docs, withID(r.ID, r.Body))
@@ -182,17 +190,29 @@ func withID(id string, body bson.Raw) bson.Raw {
 	return doc
 }
 
+// configChangelog is the root's history. A move is one entry there; tools count those of the
+// shard that gave the chunk away, which say how it went.
 func configChangelog(st *manifest.State) (docs []bson.Raw) {
 	for i, h := range st.History() {
-		b := build().
-			AppendDocument("_id", build().AppendInt64("version", int64(h.Version)).AppendInt32("n", int32(i)).Build()).
-			AppendDateTime("time", h.Millis).
-			AppendString("what", h.What).
-			AppendString("ns", h.NS)
-		if len(h.Detail) > 0 {
-			b.AppendDocument("details", h.Detail)
+		entry := func(what string, details bson.Raw) {
+			b := build().
+				AppendDocument("_id", build().AppendInt64("version", int64(h.Version)).AppendInt32("n", int32(i)).AppendString("what", what).Build()).
+				AppendDateTime("time", h.Millis).
+				AppendString("what", what).
+				AppendString("ns", h.NS)
+			if len(details) > 0 {
+				b.AppendDocument("details", details)
+			}
+			docs = append(docs, bson.Raw(b.Build()))
 		}
-		docs = append(docs, bson.Raw(b.Build()))
+		entry(h.What, h.Detail)
+		if h.What == "moveChunk.commit" {
+			start, details := bsoncore.AppendDocumentStart(nil)
+			details = append(details, h.Detail[4:len(h.Detail)-1]...)
+			details = bsoncore.AppendStringElement(details, "note", "success")
+			details, _ = bsoncore.AppendDocumentEnd(details, start)
+			entry("moveChunk.from", details)
+		}
 	}
 	return docs
 }
