@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/granarydb/granary/manifest"
-	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/manifest/shardkey"
 )
 
@@ -28,7 +27,7 @@ func (s *shard) absorb(st *manifest.State) {
 		return
 	}
 	if now.Epoch == s.epoch && now.Status == manifest.ShardFree {
-		s.endLocked(fmt.Errorf("shard %s epoch %d: %w: it was freed", s.id, s.epoch, errkind.StaleVersion))
+		s.endLocked(fmt.Errorf("shard %s epoch %d: %w", s.id, s.epoch, errFreed))
 		return
 	}
 	old := s.state

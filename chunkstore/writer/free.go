@@ -17,6 +17,10 @@ const freeAttempts = 4
 // flushed first: that costs a commit, and keeps the wait short.
 const freeAtOnce = 1 << 20
 
+// errFreed is the end of a shard that was given back: a root shows it free in its own epoch,
+// which only its holder's commit can have made.
+var errFreed = fmt.Errorf("%w: it was freed", errkind.StaleVersion)
+
 // free is the janitor's job that gives the shard back:
 //
 //	flush     what is there, while the shard serves; little is left to the end
@@ -65,7 +69,7 @@ func (s *shard) freeOnce(ctx context.Context) error {
 		return fmt.Errorf("free shard %s: %w", s.id, err)
 	}
 	err := s.commitEdit(ctx, false, manifest.Free{Shard: s.id, Epoch: s.epoch, Snapshot: pos, Chunks: flushed(parts)})
-	if err != nil {
+	if err != nil && !errors.Is(s.endedErr(), errFreed) { // the root is seen before Commit returns, and ends our context
 		return fmt.Errorf("free shard %s at %v: %w", s.id, pos, err)
 	}
 	return nil

@@ -253,6 +253,29 @@ func TestCloseLeavesAnUnresolvedAppendHeld(t *testing.T) {
 	})
 }
 
+// A release has succeeded when its root is seen, though whoever else looks at the root first
+// takes so long that the release does not hear from its own commit, which another shared.
+func TestReleaseIsKnownByItsRoot(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(t *testing.T, w *world) {
+		p := w.process("p").holds("a", "b")
+		w.collection("a,b", 10)
+		w.client().insert("{_id: 1}", "{_id: 11}")
+		p.root.AddObserver(func(*manifest.State) { time.Sleep(time.Second) })
+		p.fault.SetPlan(faultbucket.Rules(p.host, faultbucket.Rule{
+			Verbs: []layer.Verb{layer.Put}, Prefix: "meta/root", Fault: faultbucket.Fault{Kind: faultbucket.Slow, Delay: time.Second},
+		}))
+		go func() {
+			_, _ = p.root.Commit(context.Background(), manifest.Edit{Op: w.host.ID16(), Changes: []manifest.Change{manifest.SetShardZones{ID: "c", Zones: []string{"x"}}}})
+		}()
+		time.Sleep(time.Millisecond) // both frees wait behind it, and go together
+		check(t, p.Close(t.Context()))
+		for _, id := range []manifest.ShardID{"a", "b"} {
+			diff(t, w.state().Shard(id).Status, manifest.ShardFree)
+		}
+	})
+}
+
 // Waiting requests go on after a release that failed.
 func TestFailedReleaseServesOn(t *testing.T) {
 	t.Parallel()
