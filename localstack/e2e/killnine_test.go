@@ -74,7 +74,12 @@ func shard(t *testing.T, p *process) {
 	}
 }
 
-func disconnect(c *mongo.Client) { _ = c.Disconnect(context.Background()) }
+// disconnect does not wait for a server to end the sessions at: tests stop them first.
+func disconnect(c *mongo.Client) {
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	_ = c.Disconnect(ctx)
+}
 
 // load runs eight clients until the process is killed after d.
 func (l *ledger) load(p *process, round int, d time.Duration) {

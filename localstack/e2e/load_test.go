@@ -3,7 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,18 +19,13 @@ type load struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
+	watch
+
 	mu     sync.Mutex
 	acked  []string         // inserts that were acknowledged
 	incs   map[string]int64 // increments that were, by counter
 	failed []string         // operations that were told an error
-	marks  []*mark
-}
-
-// mark is a moment from which on the clients are watched.
-type mark struct {
-	at      time.Time
-	first   map[string]time.Duration // until the first acknowledgement of each client
-	longest time.Duration            // the slowest operation that ended since
+	unsent int              // operations that the driver had no connection for
 }
 
 // loadClients is how many write at once. Their names choose the chunk, so that each has one
@@ -42,7 +37,7 @@ func clientName(i int) string { return fmt.Sprintf("c%d", i) }
 // startLoad starts the clients on the collections load.docs and load.counters.
 func startLoad(client *mongo.Client) *load {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &load{client: client, cancel: cancel, incs: map[string]int64{}}
+	l := &load{client: client, cancel: cancel, incs: map[string]int64{}, watch: watch{clients: loadClients}}
 	for i := range loadClients {
 		l.wg.Go(func() { l.write(ctx, clientName(i)) })
 	}
@@ -70,58 +65,28 @@ func (l *load) write(ctx context.Context, name string) {
 }
 
 func (l *load) note(name, id string, insert bool, start time.Time, err error) {
-	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
+	case err != nil && neverSent(err):
+		l.unsent++
+		return
 	case err != nil:
-		l.failed = append(l.failed, fmt.Sprintf("%s after %v: %v", id, now.Sub(start).Round(time.Millisecond), err))
+		l.failed = append(l.failed, fmt.Sprintf("%s after %v: %v", id, time.Since(start).Round(time.Millisecond), err))
 		return
 	case insert:
 		l.acked = append(l.acked, id)
 	default:
 		l.incs[name]++
 	}
-	for _, m := range l.marks {
-		m.longest = max(m.longest, now.Sub(start))
-		if _, ok := m.first[name]; !ok {
-			m.first[name] = now.Sub(m.at)
-		}
-	}
+	l.served(name, start)
 }
 
-// mark begins to watch.
-func (l *load) mark() *mark {
-	m := &mark{at: time.Now(), first: map[string]time.Duration{}}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.marks = append(l.marks, m)
-	return m
-}
-
-// settle waits until every client was acknowledged something since a mark, and ends it. It
-// returns the time until the last of them was.
-func (l *load) settle(t testing.TB, m *mark) time.Duration {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
-		l.mu.Lock()
-		all := len(m.first) == loadClients
-		l.mu.Unlock()
-		if all {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("a minute later only %d of %d clients were acknowledged something; failed: %v", len(m.first), loadClients, l.failed)
-		}
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.marks = slices.DeleteFunc(l.marks, func(x *mark) bool { return x == m })
-	longest := time.Duration(0)
-	for _, d := range m.first {
-		longest = max(longest, d)
-	}
-	return longest
+// neverSent reports whether the driver gave an operation up before it had a connection to
+// send it on. From version 2.10 on it neither tries a second time then nor another router,
+// since it takes a router that refuses connections for one that has too much to do.
+func neverSent(err error) bool {
+	return strings.Contains(err.Error(), "error occurred during connection handshake")
 }
 
 // stop ends the clients, each after the operation that it is at.
@@ -166,7 +131,7 @@ func (l *load) audit(t testing.TB, client *mongo.Client) {
 		t.Errorf("acknowledged insert %s is lost", id)
 	}
 	l.auditCounters(ctx, t, client)
-	t.Logf("%d inserts and %d increments acknowledged, %d operations failed", len(l.acked), l.increments(), len(l.failed))
+	t.Logf("%d inserts and %d increments acknowledged, %d operations failed, %d were never sent", len(l.acked), l.increments(), len(l.failed), l.unsent)
 }
 
 func (l *load) increments() (n int64) {
@@ -187,16 +152,4 @@ func (l *load) auditCounters(ctx context.Context, t testing.TB, client *mongo.Cl
 			t.Errorf("counter %s is %d, %d increments were acknowledged", name, doc.N, acked)
 		}
 	}
-}
-
-// quantiles prints p50 and p99 of what clients saw.
-func quantiles(t testing.TB, what string, d []time.Duration) {
-	t.Helper()
-	if len(d) == 0 {
-		t.Logf("%s: none", what)
-		return
-	}
-	d = slices.Sorted(slices.Values(d))
-	at := func(q float64) time.Duration { return d[min(len(d)-1, int(q*float64(len(d))))].Round(time.Millisecond) }
-	t.Logf("%s: n %d, p50 %v, p99 %v, max %v", what, len(d), at(0.5), at(0.99), d[len(d)-1].Round(time.Millisecond))
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/granarydb/granary/chunkstore/bucket"
-	"github.com/granarydb/granary/chunkstore/wal"
 	"github.com/granarydb/granary/manifest"
 )
 
@@ -66,23 +65,6 @@ func (c *rootChecker) checkObjects(ctx context.Context, b bucket.Bucket, was *ma
 				return fmt.Errorf("version %d: chunk %d refers to %s of %d bytes, it has %d", c.state.Version(), chunk.ID, r.Segment, r.Size, a.Size)
 			}
 		}
-	}
-	return nil
-}
-
-// opIDs adds the ids of the client writes in one log object that changed something.
-func opIDs(body []byte, ids map[string]bool) error {
-	_, records, err := wal.Decode(body)
-	if err != nil {
-		return err
-	}
-	for _, r := range records {
-		if r.Retry == nil || r.Op == wal.RetryOnly {
-			continue
-		}
-		var session [16]byte
-		copy(session[:], r.Retry.Op.Session[:16])
-		ids[writeID(session, r.Retry.Op.Txn, int(r.Retry.Op.Stmt))] = true
 	}
 	return nil
 }

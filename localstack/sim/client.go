@@ -3,11 +3,11 @@ package sim
 import (
 	"context"
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
 	"time"
 
+	"github.com/granarydb/granary/localstack/history"
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
@@ -49,41 +49,41 @@ func (c *client) run() {
 }
 
 // draw picks an operation from the seed's mix, or two inserts that go in one command.
-func (c *client) draw() []Input {
+func (c *client) draw() []history.Input {
 	m := c.world.cfg.Mix
-	in := Input{Doc: c.rng.IntN(c.world.cfg.Docs), Val: int64(c.rng.IntN(1_000_000))}
+	in := history.Input{Doc: c.rng.IntN(c.world.cfg.Docs), Val: int64(c.rng.IntN(1_000_000))}
 	n := c.rng.IntN(m.Read + m.Insert + m.Pair + m.Inc + m.Add + m.Replace + m.Swap + m.Delete)
 	if n -= m.Pair; n < 0 {
-		in.Kind = OpInsert
-		other := Input{Kind: OpInsert, Doc: c.rng.IntN(c.world.cfg.Docs), Val: in.Val + 1}
-		return []Input{in, other}
+		in.Kind = history.Insert
+		other := history.Input{Kind: history.Insert, Doc: c.rng.IntN(c.world.cfg.Docs), Val: in.Val + 1}
+		return []history.Input{in, other}
 	}
 	for _, k := range []struct {
-		kind   OpKind
+		kind   history.Kind
 		weight int
-	}{{OpRead, m.Read}, {OpInsert, m.Insert}, {OpInc, m.Inc}, {OpAdd, m.Add}, {OpReplace, m.Replace}, {OpSwap, m.Swap}, {OpDelete, m.Delete}} {
+	}{{history.Read, m.Read}, {history.Insert, m.Insert}, {history.Inc, m.Inc}, {history.Add, m.Add}, {history.Replace, m.Replace}, {history.Swap, m.Swap}, {history.Delete, m.Delete}} {
 		if n < k.weight {
 			in.Kind = k.kind
 			break
 		}
 		n -= k.weight
 	}
-	if in.Kind == OpInc || in.Kind == OpAdd {
+	if in.Kind == history.Inc || in.Kind == history.Add {
 		in.Val = 1 + int64(c.rng.IntN(9))
 	}
-	if in.Kind == OpSwap {
+	if in.Kind == history.Swap {
 		in.Old = c.last[in.Doc]
 	}
-	return []Input{in}
+	return []history.Input{in}
 }
 
 // one runs a command, with up to two more tries under the same transaction number.
-func (c *client) one(ins []Input) {
+func (c *client) one(ins []history.Input) {
 	c.txn++
 	in := ins[0]
 	calls := make([]int, len(ins))
 	for i := range ins {
-		calls[i] = c.world.history.Call(c.id, ins[i], writeID(c.session, c.txn, i))
+		calls[i] = c.world.history.Call(c.id, ins[i], history.WriteID(c.session, c.txn, i))
 	}
 	cmd := c.command(ins)
 	for try := range 3 {
@@ -92,7 +92,7 @@ func (c *client) one(ins []Input) {
 		if err == nil {
 			outs, known := results(ins, reply)
 			if known {
-				if outs[0].Found && in.Kind != OpDelete {
+				if outs[0].Found && in.Kind != history.Delete {
 					c.last[in.Doc] = outs[0].Val
 				}
 				for i, out := range outs {
@@ -100,7 +100,7 @@ func (c *client) one(ins []Input) {
 				}
 				return
 			}
-			if !retryable(reply) && in.Kind != OpRead {
+			if !retryable(reply) && in.Kind != history.Read {
 				return
 			}
 		}
@@ -113,15 +113,10 @@ func (c *client) one(ins []Input) {
 	}
 }
 
-// writeID names a write in the history and in the log.
-func writeID(session [16]byte, txn int64, statement int) string {
-	return fmt.Sprintf("%s/%d/%d", hex.EncodeToString(session[:]), txn, statement)
-}
-
 const collection = "docs"
 
 // command is ins as a driver would send them.
-func (c *client) command(ins []Input) bson.Raw {
+func (c *client) command(ins []history.Input) bson.Raw {
 	in := ins[0]
 	id := bson.D{{Key: "_id", Value: docID(in.Doc)}}
 	pad := bson.E{Key: "pad", Value: bson.Binary{Data: make([]byte, c.world.cfg.Pad)}}
@@ -130,27 +125,27 @@ func (c *client) command(ins []Input) bson.Raw {
 	}
 	var cmd bson.D
 	switch in.Kind {
-	case OpRead:
+	case history.Read:
 		cmd = bson.D{{Key: "find", Value: collection}, {Key: "filter", Value: id}, {Key: "limit", Value: 1}, {Key: "singleBatch", Value: true}}
-	case OpInsert:
+	case history.Insert:
 		var docs bson.A
 		for _, in := range ins {
 			docs = append(docs, bson.D{{Key: "_id", Value: docID(in.Doc)}, {Key: "v", Value: in.Val}, pad})
 		}
 		cmd = bson.D{{Key: "insert", Value: collection}, {Key: "documents", Value: docs}}
-	case OpInc:
+	case history.Inc:
 		cmd = bson.D{{Key: "findAndModify", Value: collection}, {Key: "query", Value: id}, {Key: "update", Value: bson.D{{Key: "$inc", Value: bson.D{{Key: "v", Value: in.Val}}}}}, {Key: "new", Value: true}}
-	case OpAdd:
+	case history.Add:
 		cmd = one(id, bson.D{{Key: "$inc", Value: bson.D{{Key: "v", Value: in.Val}}}})
-	case OpReplace:
+	case history.Replace:
 		cmd = one(id, bson.D{{Key: "v", Value: in.Val}, pad})
-	case OpSwap:
+	case history.Swap:
 		cmd = one(append(id, bson.E{Key: "v", Value: in.Old}), bson.D{{Key: "$set", Value: bson.D{{Key: "v", Value: in.Val}}}})
-	case OpDelete:
+	case history.Delete:
 		cmd = bson.D{{Key: "delete", Value: collection}, {Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: id}, {Key: "limit", Value: 1}}}}}
 	}
 	cmd = append(cmd, bson.E{Key: "lsid", Value: bson.D{{Key: "id", Value: bson.Binary{Subtype: 4, Data: c.session[:]}}}})
-	if in.Kind != OpRead {
+	if in.Kind != history.Read {
 		cmd = append(cmd, bson.E{Key: "txnNumber", Value: c.txn})
 	}
 	cmd = append(cmd, bson.E{Key: "maxTimeMS", Value: c.world.cfg.Patience.Milliseconds()}, bson.E{Key: "$db", Value: "sim"})
@@ -165,42 +160,42 @@ func docID(doc int) int32 { return int32(doc * 10) }
 
 // results reads what a reply says of ins; known is false when it does not say whether they
 // happened. Of inserts behind one that failed there are none.
-func results(ins []Input, reply bson.Raw) (outs []Output, known bool) {
+func results(ins []history.Input, reply bson.Raw) (outs []history.Output, known bool) {
 	if number(reply, "ok") != 1 {
 		return nil, false
 	}
-	if ins[0].Kind != OpInsert {
+	if ins[0].Kind != history.Insert {
 		out, known := result(ins[0], reply)
-		return []Output{out}, known
+		return []history.Output{out}, known
 	}
-	outs = make([]Output, number(reply, "n"))
+	outs = make([]history.Output, number(reply, "n"))
 	if code, failed := writeError(reply); failed {
-		return append(outs, Output{Dup: true}), code == 11000
+		return append(outs, history.Output{Dup: true}), code == 11000
 	}
 	return outs, len(outs) == len(ins)
 }
 
 // result is results of a command that is no insert, and did not fail.
-func result(in Input, reply bson.Raw) (out Output, known bool) {
+func result(in history.Input, reply bson.Raw) (out history.Output, known bool) {
 	if _, failed := writeError(reply); failed {
-		return Output{}, false
+		return history.Output{}, false
 	}
 	switch in.Kind {
-	case OpRead:
+	case history.Read:
 		doc, err := reply.LookupErr("cursor", "firstBatch", "0")
 		if err != nil {
-			return Output{}, true
+			return history.Output{}, true
 		}
 		d, _ := doc.DocumentOK()
-		return Output{Found: true, Val: number(d, "v")}, true
-	case OpInc:
+		return history.Output{Found: true, Val: number(d, "v")}, true
+	case history.Inc:
 		d, ok := reply.Lookup("value").DocumentOK()
 		if !ok {
-			return Output{}, true
+			return history.Output{}, true
 		}
-		return Output{Found: true, Val: number(d, "v")}, true
+		return history.Output{Found: true, Val: number(d, "v")}, true
 	default:
-		return Output{Found: number(reply, "n") == 1}, true
+		return history.Output{Found: number(reply, "n") == 1}, true
 	}
 }
 

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -10,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/anishathalye/porcupine"
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/fsck"
+	"github.com/granarydb/granary/localstack/history"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/shardkey"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -95,9 +94,8 @@ func (w *World) settle() {
 	for doc := range w.cfg.Docs {
 		for w.failed() == nil {
 			_ = w.bus.Step(w.chaos, "adopt", w.adopt)
-			before, unknown := w.history.Len()
-			_ = before
-			reader.one([]Input{Input{Kind: OpRead, Doc: doc}})
+			_, unknown := w.history.Len()
+			reader.one([]history.Input{{Kind: history.Read, Doc: doc}})
 			if _, after := w.history.Len(); after == unknown {
 				break
 			}
@@ -125,13 +123,7 @@ func (w *World) judge() error {
 	if err != nil {
 		return fmt.Errorf("log: %w", err)
 	}
-	switch res, text := w.history.Check(logged, 20*time.Second); res {
-	case porcupine.Illegal:
-		return fmt.Errorf("not linearizable:\n%s", text)
-	case porcupine.Unknown:
-		return errors.New("checker ran out of time: unknown counts as failed")
-	}
-	return nil
+	return w.history.Check(logged, 20*time.Second)
 }
 
 // end kills everything and waits for it.

@@ -14,6 +14,7 @@ import (
 	"github.com/granarydb/granary/chunkstore/writer"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/compactor/gc"
+	"github.com/granarydb/granary/localstack/history"
 	"github.com/granarydb/granary/manifest"
 )
 
@@ -33,7 +34,7 @@ type World struct {
 	net     *Net
 	writers []*slot
 	routers []*slot
-	history History
+	history history.History
 	checker rootChecker
 	logs    *slog.Logger
 
@@ -329,10 +330,10 @@ func (w *World) calmDown() {
 }
 
 // logged decodes every log object that was ever written, for the ids of the writes in it.
-func (w *World) logged() (map[string]bool, error) {
-	ids := map[string]bool{}
+func (w *World) logged() (map[string]manifest.Seq, error) {
+	ids := map[string]manifest.Seq{}
 	for key, body := range w.store.WAL() {
-		if err := opIDs(body, ids); err != nil && !strings.Contains(key, "probe") {
+		if _, err := history.Logged(body, ids); err != nil && !strings.Contains(key, "probe") {
 			return nil, fmt.Errorf("%s: %w", key, err)
 		}
 	}
