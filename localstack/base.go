@@ -8,13 +8,16 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/granarydb/granary/chunkstore/admission"
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/reader"
 	"github.com/granarydb/granary/chunkstore/segment"
+	"github.com/granarydb/granary/chunkstore/writer"
 	"github.com/granarydb/granary/compactor/gc"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/manifest/host"
+	"github.com/granarydb/granary/router/command"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -26,7 +29,13 @@ type Base struct {
 	// Cache is the process's block cache, for its figures.
 	Cache *segment.Cache
 
-	bucket   bucket.Bucket
+	bucket bucket.Bucket
+	// Gate lets requests in, and is no larger than the process can bear.
+	Gate *admission.Gate
+
+	pot            *admission.Pot
+	answers, sorts *admission.Account
+
 	location func(manifest.LocationID) (bucket.Bucket, error)
 	store    *reader.Store
 	holder   string // the random name of this process
@@ -37,7 +46,6 @@ type Base struct {
 	background context.Context
 	stop       context.CancelFunc
 	roles      errgroup.Group
-	pulse      atomic.Int64 // Mono of the last root that was read for it; 0: never
 	collected  atomic.Int64
 }
 
@@ -59,9 +67,12 @@ func newBase(ctx context.Context, b bucket.Bucket, h host.Host, o Options) (*Bas
 	s := &Base{
 		Root: root, Cache: cache, bucket: b, location: location, store: reader.NewStore(location, cache),
 		holder: hex.EncodeToString(name[:]), options: o, host: h, log: o.Log,
+		Gate: admission.New(h, admission.Settings{Lag: o.Lag}), pot: o.Pot,
+		answers: o.Pot.Account("answers", 50), sorts: o.Pot.Account("sorts", 50),
 	}
 	s.background, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.run(s.watch)
+	s.run(s.Gate.Run)
 	return s, nil
 }
 
@@ -76,29 +87,45 @@ func (s *Base) end() error {
 	return s.roles.Wait()
 }
 
-// pulseEvery is the time between two looks at the root by which a process knows that it can
-// reach the store.
-const pulseEvery = 3 * time.Second
+// Bounds are the bounds of this process, but for its Gate's: the memory that requests take,
+// and the writes that wait in w, which may be nil.
+func (s *Base) Bounds(w *writer.Writer) []admission.Bound {
+	list := s.pot.Bounds()
+	if w != nil {
+		list = append(list, w.Status().Waiting)
+	}
+	return list
+}
 
-// watch reads the root now and then.
+// answering are the options of a process that answers clients.
+func (s *Base) answering(w *writer.Writer) *command.Options {
+	return &command.Options{
+		Address: s.options.Address, Program: s.options.Program, Log: s.log, Gate: s.Gate, Sorts: s.sorts,
+		Bounds: func() []admission.Bound { return s.Bounds(w) },
+	}
+}
+
+// pulseEvery is the time after which a process that has not read the root for any other reason
+// does so, to know whether it can reach the store.
+const pulseEvery = 6 * time.Second
+
+// watch reads the root now and then; a writer does it itself, once in a lease.
 func (s *Base) watch(ctx context.Context) error {
 	for {
-		sent := s.host.Mono()
-		wait, cancel := s.host.WithTimeout(ctx, pulseEvery)
-		_, _, err := s.Root.Load(wait)
-		cancel()
-		if err == nil {
-			s.pulse.Store(max(int64(sent), 1))
+		if s.SinceStore() >= pulseEvery {
+			limited, cancel := s.host.WithTimeout(ctx, pulseEvery/2)
+			_, _, _ = s.Root.Load(limited)
+			cancel()
 		}
-		if s.host.Sleep(ctx, s.host.Jitter(pulseEvery)) != nil {
+		if s.host.Sleep(ctx, time.Second+s.host.Jitter(time.Second)) != nil {
 			return nil
 		}
 	}
 }
 
-// SinceStore is how long ago the store last answered a look at the root: three seconds at most,
-// and what the look took, while it can be reached. It never asks the store.
-func (s *Base) SinceStore() time.Duration { return s.host.Mono() - time.Duration(s.pulse.Load()) }
+// SinceStore is how long ago the store last answered a look at the root: a few seconds at
+// most while it can be reached. It never asks the store.
+func (s *Base) SinceStore() time.Duration { return s.host.Mono() - s.Root.Answered() }
 
 // Collected counts the objects that this process's sweeps deleted.
 func (s *Base) Collected() int64 { return s.collected.Load() }
@@ -109,20 +136,27 @@ func (s *Base) collect(turn func() bool) func(context.Context) error {
 	sweeper := &gc.Sweeper{Root: s.Root, Bucket: s.bucket, Open: s.location, Host: s.host}
 	return func(ctx context.Context) error {
 		for s.host.Sleep(ctx, s.options.CollectEvery) == nil {
-			if !turn() {
-				continue
-			}
-			r, err := sweeper.Sweep(ctx, false)
-			s.collected.Add(int64(r.Deleted))
-			switch {
-			case ctx.Err() != nil:
-				return nil
-			case err != nil:
-				s.log.Warn("sweep failed, the next one goes on", "cause", err)
-			case r.Deleted > 0:
-				s.log.Debug("swept", "deleted", r.Deleted, "left", r.Left)
+			for more := true; more && turn(); {
+				more = s.sweep(ctx, sweeper)
 			}
 		}
 		return nil
 	}
+}
+
+// sweep sweeps once; more: there is more to delete now. A store that takes many writes makes
+// more garbage between two turns than one sweep deletes.
+func (s *Base) sweep(ctx context.Context, sweeper *gc.Sweeper) (more bool) {
+	r, err := sweeper.Sweep(ctx, false)
+	s.collected.Add(int64(r.Deleted))
+	switch {
+	case ctx.Err() != nil:
+		return false
+	case err != nil:
+		s.log.Warn("sweep failed, the next one goes on", "cause", err)
+		return false
+	case r.Deleted > 0:
+		s.log.Debug("swept", "deleted", r.Deleted, "left", r.Left)
+	}
+	return r.Left
 }

@@ -102,3 +102,28 @@ func TestLatePutFindsTheSealAfterCollection(t *testing.T) {
 		}
 	})
 }
+
+// TestCollectionKeepsUpWithTheLog makes more garbage than one sweep deletes: it is all gone
+// after one turn.
+func TestCollectionKeepsUpWithTheLog(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := membucket.New()
+		s := open(t, b, localstack.Options{Shards: 1, CollectEvery: time.Hour})
+		defer s.Close(context.Background())
+		const more = 12_000 // than 10,000
+		for id := range more {
+			do(t, s, "shop", bson.D{{Key: "insert", Value: "orders"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: id}}}}})
+		}
+		if _, err := s.Writer.Flush(t.Context(), &rpc.FlushRequest{Header: rpc.Header{Shard: "shard01"}}); err != nil {
+			t.Fatal(err)
+		}
+		if s.Collected() != 0 {
+			t.Fatalf("%d objects were collected before it was time", s.Collected())
+		}
+		time.Sleep(time.Hour + time.Second)
+		if n := s.Collected(); n < more {
+			t.Errorf("one turn collected %d objects of at least %d", n, more)
+		}
+	})
+}

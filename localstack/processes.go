@@ -58,7 +58,7 @@ func OpenWriter(ctx context.Context, b bucket.Bucket, h host.Host, net Network, 
 	w := &Writer{Base: s, watching: make(chan struct{})}
 	w.Writer = writer.New(writer.Config{
 		Root: s.Root, Bucket: b, Store: s.store, Host: h, Holder: s.holder, Address: role.Address, Log: s.log, Dial: dialer,
-		Settings: writer.Settings{Lease: s.options.Lease, MemtableBytes: s.options.MemtableBytes},
+		Settings: writer.Settings{Lease: s.options.Lease, MemtableBytes: s.options.MemtableBytes, Sorts: s.sorts},
 	})
 	dialer.Add(s.holder, w.Writer)
 	w.Member = peers.New(peers.Config{
@@ -74,6 +74,11 @@ func OpenWriter(ctx context.Context, b bucket.Bucket, h host.Host, net Network, 
 		return w.Member.Run(watch)
 	})
 	return w, nil
+}
+
+// Limits bound what an RPC server before this process takes.
+func (w *Writer) Limits() rpc.Limits {
+	return rpc.Limits{Gate: w.Gate, Bodies: w.pot.Account("bodies", 75), Answers: w.answers}
 }
 
 // exist refuses shards that the cluster does not have.
@@ -128,8 +133,9 @@ func OpenRouter(ctx context.Context, b bucket.Bucket, h host.Host, net Network, 
 	r := &Router{Base: s}
 	r.Router = router.New(router.Config{
 		Root: s.Root, Dialer: guard, Store: s.store, Claimer: peers.NewFinder(s.Root, net, h, s.log), Host: h, Log: s.log,
+		Answers: s.answers, Sorts: s.sorts,
 	})
-	r.Commands = command.New(r.Router, &command.Options{Address: o.Address, Program: o.Program, Log: s.log})
+	r.Commands = command.New(r.Router, s.answering(nil))
 	s.run(guard.Run)
 	s.run(r.Commands.Run)
 	return r, nil

@@ -22,6 +22,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/granarydb/granary/chunkstore/admission"
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/writer"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
@@ -43,6 +44,13 @@ type Options struct {
 	// MemtableBytes bounds unflushed rows of all shards; 64 MiB. CacheBytes bounds decoded
 	// segment blocks; 64 MiB.
 	MemtableBytes, CacheBytes int64
+	// RequestBytes bounds the memory that requests under way need: messages, answers, sorts.
+	// 128 MiB. Pot is where it is taken from, when somebody else takes from it too; without
+	// one the process makes its own.
+	RequestBytes int64
+	Pot          *admission.Pot
+	// Lag measures the load of the processor, for the Gate; nil: nobody does.
+	Lag func() time.Duration
 	// Wait is for how long a store that cannot be reached is waited for at the start; 0: not
 	// at all.
 	Wait time.Duration
@@ -69,6 +77,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.CacheBytes == 0 {
 		o.CacheBytes = 64 << 20
+	}
+	if o.RequestBytes == 0 {
+		o.RequestBytes = 128 << 20
+	}
+	if o.Pot == nil {
+		o.Pot = admission.NewPot(o.RequestBytes)
 	}
 	if o.CollectEvery == 0 {
 		o.CollectEvery = 30 * time.Second
@@ -103,12 +117,15 @@ func Open(ctx context.Context, b bucket.Bucket, h host.Host, o Options) (*Stack,
 	dialer := rpc.NewLocal(nil)
 	w := writer.New(writer.Config{
 		Root: parts.Root, Bucket: b, Store: parts.store, Host: h, Holder: parts.holder, Log: o.Log, Dial: dialer,
-		Settings: writer.Settings{Lease: o.Lease, MemtableBytes: o.MemtableBytes},
+		Settings: writer.Settings{Lease: o.Lease, MemtableBytes: o.MemtableBytes, Sorts: parts.sorts},
 	})
 	dialer.Add(parts.holder, w)
 	s := &Stack{Base: parts, Writer: w}
-	s.Router = router.New(router.Config{Root: s.Root, Dialer: dialer, Store: s.store, Claimer: claimer{w}, Host: h, Log: o.Log})
-	s.Commands = command.New(s.Router, &command.Options{Address: o.Address, Program: o.Program, Log: o.Log})
+	s.Router = router.New(router.Config{
+		Root: s.Root, Dialer: dialer, Store: s.store, Claimer: claimer{w}, Host: h, Log: o.Log,
+		Answers: parts.answers, Sorts: parts.sorts,
+	})
+	s.Commands = command.New(s.Router, s.answering(w))
 	s.run(w.Run)
 	s.run(s.Commands.Run)
 	s.run(s.collect(func() bool { return true }))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/granarydb/granary/chunkstore/admission"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/manifest"
@@ -19,8 +20,11 @@ type attempts struct {
 	until time.Duration
 	// limited: the client gave the limit.
 	limited bool
-	n       int   // attempts that failed since the last progress
-	last    error // why the last one failed
+	// begun: something of the operation was done, or may have been. It is not given up because
+	// somebody is busy.
+	begun bool
+	n     int   // attempts that failed since the last progress
+	last  error // why the last one failed
 	// fresh: a root was read by a GET that was sent after the operation began, so that the
 	// newest known one is no older than the operation.
 	fresh bool
@@ -82,7 +86,7 @@ func (a *attempts) again(ctx context.Context, cause error) error {
 	switch {
 	case ctx.Err() != nil:
 		return a.ended(ctx, cause)
-	case !passing(cause):
+	case !passing(cause) || errors.Is(cause, admission.Overloaded) && !a.begun:
 		return cause
 	}
 	// The first refusal of a stale map needs no wait: the owner knows the newer one.
@@ -111,7 +115,7 @@ func passing(err error) bool {
 }
 
 // progress forgets the failures so far: something was done.
-func (a *attempts) progress() { a.n = 0 }
+func (a *attempts) progress() { a.n, a.begun = 0, true }
 
 // pause waits before the next attempt: exponential, jittered, bounded.
 func (a *attempts) pause(ctx context.Context, cause error) error {

@@ -37,7 +37,7 @@ func (f *freeShard) Read(ctx context.Context, r *rpc.ReadRequest) (*rpc.ReadRepl
 		ts = append(ts, query.Target{View: reader.View{Chunk: t.Chunk}, Ranges: t.Ranges, Key: f.coll.Key})
 	}
 	var err error
-	if f.cursor, err = query.Open(ctx, f.r.store, ts, r.Query, query.Limits{}); err != nil {
+	if f.cursor, err = query.Open(ctx, f.r.store, ts, r.Query, query.Limits{Sorts: f.r.sorts}); err != nil {
 		return nil, f.gone(ctx, err)
 	}
 	if r.Query.Mode != rpc.Count {

@@ -57,6 +57,7 @@ func (o *inOrder) next(ctx context.Context, want int) (bson.Raw, error) {
 func (o *inOrder) reopen(ctx context.Context) error {
 	ctx, a, cancel := o.r.begin(ctx, o.rd.MaxTime)
 	defer cancel()
+	a.begun = true // a part of the answer has left
 	for {
 		err := o.replan(ctx, a)
 		if err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/granarydb/granary/chunkstore/admission"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/manifest/errkind"
 )
@@ -15,6 +16,8 @@ func MongoError(err error) *mongoerr.Error {
 	switch {
 	case errors.As(err, &m):
 		return m
+	case errors.Is(err, admission.Overloaded):
+		return admission.MongoError(err)
 	case errors.Is(err, errkind.Corrupt):
 		code = mongoerr.DataCorruptionDetected
 	case errors.Is(err, errkind.Invalid):

@@ -41,6 +41,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/granarydb/granary/chunkstore/admission"
 	"github.com/granarydb/granary/chunkstore/reader"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/manifest"
@@ -111,10 +112,13 @@ type Config struct {
 	// Store reads chunks of free shards; nil: they wait for a writer like a write does.
 	Store *reader.Store
 	// Claimer finds writers for free shards; nil: they wait until one comes by itself.
-	Claimer  Claimer
-	Host     host.Host
-	Log      *slog.Logger // nil: silent
-	Settings Settings
+	Claimer Claimer
+	Host    host.Host
+	Log     *slog.Logger // nil: silent
+	// Answers is the memory for documents that shards have sent and clients have not taken,
+	// and Sorts that for sorts of free shards; nil: no bound.
+	Answers, Sorts *admission.Account
+	Settings       Settings
 }
 
 // Router executes operations. Safe for concurrent use; it needs no closing.
@@ -126,6 +130,8 @@ type Router struct {
 	host     host.Host
 	log      *slog.Logger
 	settings Settings
+	answers  *admission.Account
+	sorts    *admission.Account
 	ids      *objectIDs
 	lanes    lanes
 
@@ -140,7 +146,7 @@ func New(c Config) *Router {
 	}
 	return &Router{
 		root: c.Root, dialer: c.Dialer, store: c.Store, claimer: c.Claimer, host: c.Host, log: c.Log,
-		settings: c.Settings.withDefaults(), ids: newObjectIDs(c.Host), lanes: lanes{host: c.Host}, claiming: make(map[manifest.ShardID]bool),
+		answers: c.Answers, sorts: c.Sorts, settings: c.Settings.withDefaults(), ids: newObjectIDs(c.Host), lanes: lanes{host: c.Host}, claiming: make(map[manifest.ShardID]bool),
 	}
 }
 
@@ -179,11 +185,19 @@ func (r *Router) each(n int, f func(i int)) {
 	all.Wait()
 }
 
+// docBytes is what a document is taken for before it has come.
+const docBytes = 64 << 10
+
 // batch bounds one shard's answer when `shards` of them answer together, to a caller that
-// wants `docs` documents (0: as many as fit).
+// wants `docs` documents (0: as many as fit). Its bytes are taken from the memory for answers:
+// when that is short, answers are smaller and more.
 func (r *Router) batch(docs, shards int) rpc.Batch {
 	if docs <= 0 {
 		docs = math.MaxInt32
 	}
-	return rpc.Batch{Docs: docs, Bytes: max(r.settings.BatchBytes/max(shards, 1), BatchBytesMin)}
+	want := max(r.settings.BatchBytes/max(shards, 1), BatchBytesMin)
+	if docs < want/docBytes {
+		want = max(docs*docBytes, BatchBytesMin)
+	}
+	return rpc.Batch{Docs: docs, Bytes: int(r.answers.Take(int64(want), BatchBytesMin))}
 }

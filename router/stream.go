@@ -39,7 +39,8 @@ type shardStream struct {
 	n      int64 // a count
 	docs   []bson.Raw
 	cursor uint64
-	shards int // asked together, which share the memory
+	held   int64 // bytes of the batch, in the memory for answers
+	shards int   // asked together, which share the memory
 	stats  rpc.ReadStats
 }
 
@@ -60,16 +61,25 @@ func (r *Router) openShard(ctx context.Context, a *attempts, rd *read, g plan.Gr
 		reply, err = ask(ctx, a, rd.state, g.Shard, func(o rpc.Owner) (*rpc.ReadReply, error) { return read(o) })
 	}
 	if err != nil {
+		r.answers.Add(-int64(b.Bytes))
 		return nil, err
 	}
 	st.data, st.n = reply.DataVersion, reply.N
 	st.header.Deadline = 0 // that of the first batch; later ones have the caller's
-	st.take(reply)
+	st.take(reply, b)
 	return st, nil
 }
 
-func (s *shardStream) take(reply *rpc.ReadReply) {
+// take makes an answer to a request for b the present batch.
+func (s *shardStream) take(reply *rpc.ReadReply, b rpc.Batch) {
 	s.docs, s.cursor = reply.Docs, reply.Cursor
+	for _, d := range s.docs {
+		s.held += int64(len(d))
+	}
+	s.r.answers.Add(s.held - int64(b.Bytes))
+	if len(s.docs) == 0 {
+		s.release()
+	}
 	s.stats.DocsExamined += reply.Stats.DocsExamined
 	s.stats.BucketRequests += reply.Stats.BucketRequests
 	s.stats.BucketBytes += reply.Stats.BucketBytes
@@ -85,8 +95,16 @@ func (s *shardStream) next(ctx context.Context, want int) (bson.Raw, error) {
 		}
 	}
 	doc := s.docs[0]
-	s.docs = s.docs[1:]
+	if s.docs = s.docs[1:]; len(s.docs) == 0 {
+		s.release()
+	}
 	return doc, nil
+}
+
+// release gives the memory of the batch back.
+func (s *shardStream) release() {
+	s.r.answers.Add(-s.held)
+	s.docs, s.held = nil, 0
 }
 
 // fetch asks for the next batch. A lost answer cannot be asked for again, since the cursor
@@ -97,11 +115,12 @@ func (s *shardStream) fetch(ctx context.Context, want int) error {
 	for wait := s.r.settings.BackoffMin; ; wait = min(2*wait, s.r.settings.BackoffMax) {
 		reply, err := s.owner.Cursor(ctx, req)
 		if err == nil {
-			s.take(reply)
+			s.take(reply, req.Batch)
 			return nil
 		}
 		refused := errors.Is(err, errkind.Throttled) && !errors.Is(err, rpc.Unreachable)
 		if !refused || s.r.host.Mono() > until || s.r.host.Sleep(ctx, s.r.host.Jitter(wait)) != nil {
+			s.r.answers.Add(-int64(req.Batch.Bytes))
 			return s.broken(ctx, err)
 		}
 	}
@@ -127,7 +146,7 @@ func (s *shardStream) spent() bool { return len(s.docs) == 0 && s.cursor == 0 }
 const closeTime = time.Second
 
 func (s *shardStream) close(ctx context.Context) {
-	s.docs = nil
+	s.release()
 	if s.cursor == 0 {
 		return
 	}

@@ -66,6 +66,7 @@ func (r *Router) Write(ctx context.Context, ns Namespace, ws Writes) ([]Result, 
 		if w.finished() || w.first > before {
 			a.progress()
 		}
+		a.begun = a.begun || w.begun()
 		if err := a.again(ctx, err); err != nil {
 			w.abandon()
 			return w.results(), w.failure(err)
@@ -118,6 +119,17 @@ func (w *writing) failure(err error) error {
 		return m
 	}
 	return err
+}
+
+// begun reports whether something of a statement was done, or may have been.
+func (w *writing) begun() bool {
+	for i := range w.works {
+		k := &w.works[i]
+		if k.done && k.result.Err == nil || k.uncertain || k.told || k.goal != nil || k.direct != nil || k.total.N > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // uncertain reports whether a statement may have been applied and nobody here knows.

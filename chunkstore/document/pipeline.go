@@ -25,6 +25,9 @@ type Stage struct {
 type RunLimits struct {
 	MemoryBytes int   // of all its $sort and $group stages together; 64 MiB
 	NowMillis   int64 // what $$NOW says
+	// Hold is asked before memory is taken from others, in steps of some size; its error ends
+	// the run. nil: nobody is asked. What was held is the caller's to give back.
+	Hold func(bytes int) error
 }
 
 // Pipeline is a parsed aggregation pipeline.
@@ -45,7 +48,9 @@ type documents = iter.Seq2[bson.Raw, error]
 // running is one run of a pipeline.
 type running struct {
 	now    int64
-	memory int          // bytes that are left
+	memory int // bytes that are left
+	held   int // bytes that hold was asked for and that are not used yet
+	ask    func(bytes int) error
 	ended  func() error // why the run's context ended, or nil
 }
 
@@ -151,7 +156,7 @@ func (p *Pipeline) Run(ctx context.Context, in iter.Seq2[bson.Raw, error], l Run
 	if l.MemoryBytes == 0 {
 		l.MemoryBytes = defaultMemoryBytes
 	}
-	r := &running{now: l.NowMillis, memory: l.MemoryBytes, ended: func() error {
+	r := &running{now: l.NowMillis, memory: l.MemoryBytes, held: holdFree, ask: l.Hold, ended: func() error {
 		if ctx.Err() == nil {
 			return nil
 		}
@@ -186,8 +191,21 @@ func (r *running) hold(n int, stage string) error {
 		return mongoerr.New(mongoerr.QueryExceededMemoryLimit,
 			"Exceeded memory limit for %s; there is no spilling to disk. Narrow the input with $match, or sort with a $limit", stage)
 	}
+	if r.held -= n; r.held < 0 && r.ask != nil {
+		step := max(holdStep, -r.held)
+		if err := r.ask(step); err != nil {
+			return err
+		}
+		r.held += step
+	}
 	return nil
 }
+
+// holdFree is what every run may hold unasked, holdStep what it asks for at once.
+const (
+	holdFree = 64 << 10
+	holdStep = 256 << 10
+)
 
 // transformer makes one document of each.
 type transformer interface {

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
@@ -25,7 +26,9 @@ type exec struct {
 	coll *manifest.Collection
 	// whole: the shard key is the whole row key.
 	whole   bool
-	expires int64 // of the retry entries of this request, unix seconds
+	expires int64         // of the retry entries of this request, unix seconds
+	until   time.Duration // its deadline, Mono; 0: none
+	bytes   int64         // of its operations, about
 	results []rpc.WriteResult
 	// last is the newest batch that a result rests on: one that has a record of this
 	// request, or one whose pending row or retry entry an operation saw.
@@ -70,12 +73,18 @@ func (w *Writer) Write(ctx context.Context, r *rpc.WriteRequest) (*rpc.WriteRepl
 		s: s, r: r, coll: coll, whole: coll.Key.HasID(),
 		expires: w.host.Wall().Add(w.set.RetryFor).Unix(), results: make([]rpc.WriteResult, 0, len(r.Ops)),
 	}
+	if r.Deadline > 0 {
+		x.until = w.host.Mono() + r.Deadline
+	}
+	for i := range r.Ops {
+		x.bytes += int64(len(r.Ops[i].Doc) + len(r.Ops[i].Filter) + len(r.Ops[i].Update.Value))
+	}
 	return x.run(ctx)
 }
 
 func (x *exec) run(ctx context.Context) (*rpc.WriteReply, error) {
 	for len(x.results) < len(x.r.Ops) {
-		err := x.s.admit(ctx)
+		err := x.admit(ctx)
 		if err == nil {
 			err = x.next(ctx)
 		}
@@ -380,7 +389,7 @@ func (s *shard) waitForRoom(ctx context.Context) error {
 	place := s.w.turns.join()
 	s.mu.Unlock()
 	s.wake()
-	return s.await(ctx, g, place)
+	return s.inLine(ctx, g, place, 0, 0, 0)
 }
 
 // entry makes the retry entry of op, to be durable with its last record; nil when op is not

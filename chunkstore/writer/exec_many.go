@@ -138,7 +138,7 @@ func (x *exec) through(ctx context.Context, m *mutation, rest shardkey.Range, p 
 			return false, err
 		}
 		for _, d := range docs {
-			if err := x.s.admit(ctx); err != nil {
+			if err := x.admit(ctx); err != nil {
 				return false, err
 			}
 			if err := x.changeMatch(ctx, m, d, p); err != nil {

@@ -117,7 +117,7 @@ func (x *exec) matches(ctx context.Context, m *mutation, ranges []shardkey.Range
 	if sorted {
 		q.Sort, q.Limit, q.KeyOrder = m.op.Sort, 1, 0
 	}
-	cur, err := query.Open(ctx, x.s.w.store, []query.Target{{View: v, Ranges: ranges, Key: x.coll.Key}}, q, query.Limits{SortBytes: x.s.w.set.SortBytes})
+	cur, err := query.Open(ctx, x.s.w.store, []query.Target{{View: v, Ranges: ranges, Key: x.coll.Key}}, q, query.Limits{SortBytes: x.s.w.set.SortBytes, Sorts: x.s.w.set.Sorts})
 	return cur, v, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/granarydb/granary/chunkstore/admission"
 	"github.com/granarydb/granary/chunkstore/bucket/faultbucket"
 	"github.com/granarydb/granary/chunkstore/bucket/layer"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
@@ -69,6 +70,77 @@ func TestWritesWaitForMemory(t *testing.T) {
 			t.Errorf("counts %+v", p.Status())
 		}
 	})
+}
+
+// Who would wait for memory longer than it may is refused at once, once it is known how long
+// that takes: nobody else waits for it meanwhile.
+func TestWritesThatWouldBeTooLateAreRefused(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(t *testing.T, w *world) {
+		p := w.process("p", func(s *Settings) { s.MemtableBytes, s.WaitersBytes = 100_000, 10_000 }).holds("a")
+		w.collection("a")
+		c := w.client()
+		p.fault.SetPlan(faultbucket.Rules(p.host, faultbucket.Rule{Prefix: "seg/", Fault: faultbucket.Fault{Kind: faultbucket.Slow, Delay: 2 * time.Second}}))
+		send := func(id int, limit time.Duration) (time.Duration, error) {
+			st := c.state()
+			chunk := w.chunkIn(st, 0)
+			start := time.Now()
+			_, err := p.Write(t.Context(), &rpc.WriteRequest{
+				Header:  rpc.Header{Shard: chunk.Shard, Collection: chunk.Collection, RootVersion: st.Version(), Deadline: limit},
+				Targets: []rpc.Target{{ID: chunk.ID, Version: chunk.Version, Min: chunk.Range.Min}},
+				Ops:     []rpc.WriteOp{big(id)}, Ordered: true,
+			})
+			return time.Since(start), err
+		}
+		id := 0
+		for waited := time.Duration(0); waited < 500*time.Millisecond; id++ { // once it was full and had room again
+			d, err := send(id, time.Minute)
+			check(t, err)
+			waited = max(waited, d)
+		}
+		for full := false; !full; id++ {
+			d, err := send(id, 100*time.Millisecond)
+			if full = err != nil; full {
+				wantKind(t, err, admission.Overloaded)
+				if d > 0 || !strings.Contains(err.Error(), "the time limit is 100ms") {
+					t.Errorf("after %v: %v", d, err)
+				}
+			}
+		}
+		for range 20 { // of about 1 KB each
+			go func() { _, _ = send(id, time.Minute) }()
+		}
+		time.Sleep(time.Millisecond)
+		d, err := send(id, time.Minute)
+		wantKind(t, err, admission.Overloaded)
+		if waiting := p.Status().Waiting; d > 0 || waiting.Used > 10_000 || waiting.Waiting != 10 || waiting.Refused < 11 || !strings.Contains(err.Error(), "WaitersBytes") {
+			t.Errorf("after %v: %v, %+v", d, err, waiting)
+		}
+		p.fault.SetPlan(nil)
+		time.Sleep(time.Minute)
+		if waiting := p.Status().Waiting; waiting.Used != 0 || waiting.Waiting != 0 {
+			t.Errorf("%+v", waiting)
+		}
+		c.do(big(id + 1))
+	})
+}
+
+// With many that wait already, who comes later is refused when that would take long.
+func TestAFewMayWaitForLong(t *testing.T) {
+	t.Parallel()
+	var l line
+	set := Settings{WaitMax: time.Second}.withDefaults()
+	for range fewWait {
+		check(t, l.enter(&set, 1, time.Hour, 0))
+	}
+	wantKind(t, l.enter(&set, 1, time.Hour, 0), admission.Overloaded)
+	check(t, l.enter(&set, 1, time.Millisecond, 0))
+	for range fewWait + 1 {
+		l.leave(1)
+	}
+	if b := l.bound(&set); b.Used != 0 || b.Waiting != 0 || b.Refused != 1 {
+		t.Errorf("%+v", b)
+	}
 }
 
 // A WAL that would take long to replay is flushed, and while it cannot be, writes wait.

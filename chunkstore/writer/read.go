@@ -36,7 +36,7 @@ func (w *Writer) Read(ctx context.Context, r *rpc.ReadRequest) (*rpc.ReadReply, 
 		if err != nil {
 			return nil, early(ctx, fmt.Errorf("read shard %s: %w", s.id, err))
 		}
-		cur, err := query.Open(ctx, w.store, f.targets, r.Query, query.Limits{SortBytes: w.set.SortBytes})
+		cur, err := query.Open(ctx, w.store, f.targets, r.Query, query.Limits{SortBytes: w.set.SortBytes, Sorts: w.set.Sorts})
 		if err != nil {
 			return nil, err
 		}

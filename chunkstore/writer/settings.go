@@ -1,6 +1,10 @@
 package writer
 
-import "time"
+import (
+	"time"
+
+	"github.com/granarydb/granary/chunkstore/admission"
+)
 
 // Settings tune a Writer. Zero fields mean the defaults.
 type Settings struct {
@@ -38,14 +42,21 @@ type Settings struct {
 	// RetryBytes bounds them in memory, for the process; 64 MiB. A chunk's share is between
 	// 256 KiB and 16 MiB.
 	RetryBytes int64
-	// WaitersMax bounds the requests that wait for memory; more are refused at once. 1024.
-	WaitersMax int
+	// WaitersMax and WaitersBytes bound the writes that wait for memory, for a flush or for
+	// their batch; more are refused at once. 1024 and 64 MiB.
+	WaitersMax   int
+	WaitersBytes int64
+	// WaitMax is how long a write may be expected to wait for memory when many do; then, or
+	// when it is longer than the write's own deadline, it is refused at once. 250 ms.
+	WaitMax time.Duration
 	// Cursors bounds the open cursors of a shard, CursorIdle how long one lives unused;
 	// 1000 and 10 min.
 	Cursors    int
 	CursorIdle time.Duration
-	// SortBytes bounds the memory of one sort or distinct; the reader's default.
+	// SortBytes bounds the memory of one sort or distinct; the reader's default. Sorts is the
+	// memory that all of them share; nil: no bound.
 	SortBytes int64
+	Sorts     *admission.Account
 }
 
 const (
@@ -69,6 +80,8 @@ func (s Settings) withDefaults() Settings {
 	set(&s.RetryFor, 30*time.Minute)
 	set(&s.RetryBytes, 64<<20)
 	set(&s.WaitersMax, 1024)
+	set(&s.WaitersBytes, 64<<20)
+	set(&s.WaitMax, 250*time.Millisecond)
 	set(&s.Cursors, 1000)
 	set(&s.CursorIdle, 10*time.Minute)
 	return s

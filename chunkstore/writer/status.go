@@ -3,6 +3,7 @@ package writer
 import (
 	"time"
 
+	"github.com/granarydb/granary/chunkstore/admission"
 	"github.com/granarydb/granary/manifest"
 )
 
@@ -44,12 +45,13 @@ type Status struct {
 	Holder      string
 	MemoryBytes int64 // unflushed rows
 	MemoryLimit int64
-	Shards      []ShardStatus // by id
+	Waiting     admission.Bound // the writes that wait for room
+	Shards      []ShardStatus   // by id
 }
 
 // Status tells where the process stands. It asks nobody.
 func (w *Writer) Status() Status {
-	st := Status{Holder: w.holder, MemoryBytes: w.memory.used.Load(), MemoryLimit: w.memory.limit}
+	st := Status{Holder: w.holder, MemoryBytes: w.memory.used.Load(), MemoryLimit: w.memory.limit, Waiting: w.memory.line.bound(&w.set)}
 	for _, s := range w.held() {
 		st.Shards = append(st.Shards, s.status())
 	}

@@ -120,7 +120,7 @@ func New(c Config) *Writer {
 	w.turns.clock = c.Host.Clock
 	w.seed = c.Host.ID16()
 	w.asked, w.running = w.actor("requests"), w.actor("run")
-	w.memory.limit = w.set.MemtableBytes
+	w.memory.limit, w.memory.clock = w.set.MemtableBytes, c.Host.Clock
 	w.memory.high = make(chan struct{}, 1)
 	w.forget = c.Root.AddObserver(w.absorb)
 	return w

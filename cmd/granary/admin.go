@@ -59,11 +59,11 @@ func serveAdmin(addr string, h *health, m *metered, log *slog.Logger) (at string
 	if err != nil {
 		return "", nil, fmt.Errorf("--admin %s: %w; another address: --admin 127.0.0.1:8082, or none: --admin ''", addr, err)
 	}
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10}
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.Serve(bound(l, connsMax)); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("admin listener", "cause", err)
 		}
 	}()

@@ -70,8 +70,9 @@ func positive[T int | time.Duration](flag string) func(T) error {
 // one that never will.
 const requestLimit = 10 * time.Second
 
-// openStore opens the store of a command. Every request has a deadline, and reads are
-// retried; below is put between the store and these two.
+// openStore opens the store of a command. Every request has a deadline, reads are retried, and
+// those of a store beyond this machine that take long are sent a second time; below is put
+// between the store and all of that.
 func openStore(ctx context.Context, cmd *cli.Command, h host.Host, below ...func(bucket.Bucket) bucket.Bucket) (bucket.Bucket, error) {
 	b, err := open.URL(ctx, cmd.String("store"), h)
 	if errors.Is(err, errkind.Invalid) {
@@ -83,7 +84,11 @@ func openStore(ctx context.Context, cmd *cli.Command, h host.Host, below ...func
 	for _, f := range below {
 		b = f(b)
 	}
-	return layer.Retry(layer.Deadline(b, h, requestLimit), h, nil), nil
+	b = layer.Deadline(b, h, requestLimit)
+	if scheme, _, _ := strings.Cut(cmd.String("store"), ":"); scheme != "dir" && scheme != "mem" {
+		b = layer.Hedge(b, h, nil)
+	}
+	return layer.Retry(b, h, nil), nil
 }
 
 // openCluster opens a store that must hold a cluster. It makes no directory where there is

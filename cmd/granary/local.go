@@ -43,6 +43,9 @@ func runLocal(ctx context.Context, cmd *cli.Command) error {
 		return err
 	}
 	p.options.Address = listener.Addr().String()
+	if err := p.reserve("which serves mongodb://"+p.options.Address+"/", true); err != nil {
+		return err
+	}
 	stack, err := localstack.Open(ctx, p.bucket, p.host, p.options)
 	if err != nil {
 		return p.up(ctx, err)

@@ -97,6 +97,9 @@ var (
 	panicsDesc   = desc("command_panics_total", "Requests of drivers that ended in a panic.")
 	bufferedDesc = desc("buffered_bytes", "Messages being read, handled or sent.")
 	refusedDesc  = desc("refused_total", "What was refused for want of room, by reason.", "reason")
+	usedDesc     = desc("bound_used", "How much of a bound is used: requests under way, or bytes.", "bound")
+	boundDesc    = desc("bound_limit", "The bound; that of requests moves with the load.", "bound")
+	waitingDesc  = desc("bound_waiting", "Requests that wait for room.", "bound")
 	rootDesc     = desc("root_version", "Newest root version seen.")
 	memoryDesc   = desc("memtable_bytes", "Unflushed rows of all shards.")
 	limitDesc    = desc("memtable_limit_bytes", "At this much, writes wait.")
@@ -188,6 +191,12 @@ func (m *metered) collectBase(out chan<- prometheus.Metric, b *localstack.Base) 
 	counter(out, deletedDesc, float64(b.Collected()))
 	gauge(out, storeAgeDesc, b.SinceStore().Seconds())
 	gauge(out, cacheDesc, float64(b.Cache.Used()))
+	for _, n := range append(b.Bounds(m.writer.Load()), b.Gate.Bound()) {
+		gauge(out, usedDesc, float64(n.Used), n.Name)
+		gauge(out, boundDesc, float64(n.Limit), n.Name)
+		gauge(out, waitingDesc, float64(n.Waiting), n.Name)
+		counter(out, refusedDesc, float64(n.Refused), n.Name)
+	}
 }
 
 func collectWriter(out chan<- prometheus.Metric, status writer.Status) {

@@ -9,9 +9,13 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"strings"
 	"time"
 
+	"github.com/granarydb/granary/chunkstore/admission"
 	"github.com/granarydb/granary/chunkstore/bucket"
+	"github.com/granarydb/granary/chunkstore/bucket/dirbucket"
+	"github.com/granarydb/granary/chunkstore/bucket/diskcache"
 	"github.com/granarydb/granary/chunkstore/document"
 	"github.com/granarydb/granary/localstack"
 	"github.com/granarydb/granary/manifest/host"
@@ -42,6 +46,8 @@ func serveFlags(wait time.Duration) []cli.Flag {
 		&cli.StringFlag{Name: "prices", Sources: env("prices"), Usage: "a JSON file with the store's prices, for the cost in /metrics; without one, S3 Standard's"},
 		&cli.BoolFlag{Name: "insecure", Sources: env("insecure"), Usage: "listen beyond this machine without authentication"},
 		&cli.IntFlag{Name: "cache-mb", Value: 64, Sources: env("cache-mb"), Validator: positive[int]("--cache-mb"), Usage: "memory for decoded segment blocks"},
+		&cli.StringFlag{Name: "disk-cache", Sources: env("disk-cache"), Usage: "a directory for what was read of segments, so that the next process need not fetch it again; empty: none"},
+		&cli.IntFlag{Name: "disk-cache-mb", Value: 4096, Sources: env("disk-cache-mb"), Validator: positive[int]("--disk-cache-mb"), Usage: "how much of it"},
 		&cli.StringFlag{Name: "log", Value: "text", Sources: env("log"), Usage: "text or json, on stderr", Validator: oneOf("--log", "text", "json")},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "log more"},
 	}
@@ -87,6 +93,7 @@ func newProcess(ctx context.Context, cmd *cli.Command, shards int) (*process, er
 	p.options = localstack.Options{
 		Shards: shards, Lease: cmd.Duration("lease"), Wait: cmd.Duration("wait"), Log: p.log, Program: version(),
 		MemtableBytes: int64(cmd.Int("memtable-mb")) << 20, CacheBytes: int64(cmd.Int("cache-mb")) << 20,
+		Pot: admission.NewPot(requestBytes), Lag: admission.RuntimeLag(),
 	}
 	admin, stop, err := serveAdmin(cmd.String("admin"), p.health, p.metered, p.log)
 	if err != nil {
@@ -100,9 +107,41 @@ func newProcess(ctx context.Context, cmd *cli.Command, shards int) (*process, er
 		return err
 	})
 	if err == nil {
+		p.cacheOnDisk()
 		p.atClose(func() { _ = p.bucket.Close() })
 	}
 	return p, err
+}
+
+// cacheOnDisk puts a cache before the store. The process runs without, where it cannot have one.
+func (p *process) cacheOnDisk() {
+	dir := p.cmd.String("disk-cache")
+	if dir == "" {
+		return
+	}
+	c, err := diskcache.Open(p.bucket, p.host, dir, &diskcache.Options{BudgetBytes: int64(p.cmd.Int("disk-cache-mb")) << 20, Log: p.log})
+	if err != nil {
+		p.log.Warn("running without the disk cache", "dir", dir, "cause", err)
+		return
+	}
+	p.bucket = c
+}
+
+// reserve makes processes of one machine that would take the same shards from each other know
+// of one another: a local wants a directory alone, writers share it. doing says what to tell
+// the one that comes later.
+func (p *process) reserve(doing string, alone bool) error {
+	dir, ok := strings.CutPrefix(p.cmd.String("store"), "dir:")
+	if !ok {
+		return nil
+	}
+	note := fmt.Sprintf("granary %s, process %d, %s", p.cmd.Name, os.Getpid(), doing)
+	release, err := dirbucket.Reserve(dir, note, alone)
+	if err != nil {
+		return fmt.Errorf("--store: %w; stop that process, or name another directory: granary %s --store dir:./other", err, p.cmd.Name)
+	}
+	p.atClose(release)
+	return nil
 }
 
 func (p *process) atClose(f func()) { p.closing = append(p.closing, f) }
@@ -160,7 +199,9 @@ func (p *process) serve(ctx context.Context, served <-chan error, farewell strin
 
 // serveMongo serves the wire protocol.
 func (p *process) serveMongo(ctx context.Context, commands *command.Commands, l net.Listener) (*wire.Server, <-chan error) {
-	server := wire.NewServer(commands, wire.Options{Host: p.host, Log: p.log, Validate: validate})
+	server := wire.NewServer(commands, wire.Options{
+		Host: p.host, Log: p.log, Validate: validate, Memory: p.options.Pot.Account("messages", 75),
+	})
 	p.metered.server.Store(server)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(context.WithoutCancel(ctx), l) }()
@@ -177,15 +218,21 @@ func (p *process) announce(format string, args ...any) {
 	}
 }
 
-// memoryBeside is what the process needs besides memtables and cache: requests under way,
-// retry ids, segments being built.
-const memoryBeside = 192 << 20
+// memoryBeside is what the process needs besides memtables and cache: requests under way, of
+// which requestBytes are counted, retry ids, segments being built.
+const (
+	memoryBeside = 192 << 20
+	requestBytes = 96 << 20
+)
 
-// limitMemory makes the collector work before the heap has doubled, unless GOMEMLIMIT says
-// otherwise.
+// memoryOutside is what is resident and not the runtime's to count: the program itself.
+const memoryOutside = 16 << 20
+
+// limitMemory makes the collector work before the heap has doubled, and the process give back
+// what it has too much, unless GOMEMLIMIT says otherwise.
 func limitMemory(cmd *cli.Command) {
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(int64(cmd.Int("memtable-mb")+cmd.Int("cache-mb"))<<20 + memoryBeside)
+		debug.SetMemoryLimit(int64(cmd.Int("memtable-mb")+cmd.Int("cache-mb"))<<20 + memoryBeside - memoryOutside)
 	}
 }
 

@@ -63,6 +63,9 @@ func runWriter(ctx context.Context, cmd *cli.Command) error {
 	if role.Address, err = announced(cmd, listener); err != nil {
 		return err
 	}
+	if err := p.reserve("whose routers reach it at "+role.Address, false); err != nil {
+		return err
+	}
 	network := rpc.NewHTTPDialer(secret, p.host, nil)
 	defer network.Close()
 	w, err := localstack.OpenWriter(ctx, p.bucket, p.host, network, role, p.options)
@@ -70,7 +73,7 @@ func runWriter(ctx context.Context, cmd *cli.Command) error {
 		return p.up(ctx, err)
 	}
 	p.metered.watch(w.Base, w.Writer)
-	server, served := p.serveRPC(ctx, rpc.Handler(w.Writer, w.Member, secret, p.host, validateMessage), listener)
+	server, served := p.serveRPC(ctx, rpc.Handler(w.Writer, w.Member, secret, p.host, validateMessage, w.Limits()), listener)
 	p.health.since = w.SinceStore
 	p.announce("    a writer at %s", role.Address)
 	return p.serve(ctx, served, "handing shards over, flushing, freeing", w.Close, server.Shutdown)
@@ -128,7 +131,7 @@ func (p *process) serveRPC(ctx context.Context, h http.Handler, l net.Listener) 
 	}
 	served := make(chan error, 1)
 	go func() {
-		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(bound(l, connsMax)); !errors.Is(err, http.ErrServerClosed) {
 			served <- err
 		}
 	}()

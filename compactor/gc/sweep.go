@@ -6,6 +6,7 @@ import (
 	"iter"
 	"path"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/granarydb/granary/chunkstore/bucket"
@@ -22,7 +23,8 @@ type Sweeper struct {
 	Host   host.Host
 	// Courtesy is the wait for dropped segments; 0 means Courtesy, the constant.
 	Courtesy time.Duration
-	// MaxDeletes bounds one sweep; 0 means 10,000. What is left is the next sweep's.
+	// MaxDeletes bounds one sweep; 0 means 10,000. What is left is the next sweep's. While
+	// segments wait too, logs take half of it at most.
 	MaxDeletes int
 
 	// swept are the floors below which the logs are swept. What may go from a log grows
@@ -55,7 +57,7 @@ func (s *Sweeper) Sweep(ctx context.Context, dry bool) (Result, error) {
 	}
 	w.Plan = Make(roots, s.Host.Wall().UnixMilli(), courtesy)
 	for _, shard := range roots[0].Shards() {
-		if err := w.log(ctx, shard); err != nil {
+		if err := w.log(ctx, shard, w.budget-min(len(w.Plan.Segments), (w.budget+1)/2)); err != nil {
 			return w.Result, err
 		}
 	}
@@ -90,33 +92,48 @@ type sweep struct {
 	budget int
 }
 
-// log sweeps the log of one shard, unless its floor is where it was. The listing may be
-// younger than the root: what a floor covers stays covered.
-func (w *sweep) log(ctx context.Context, shard *manifest.Shard) error {
-	if w.Left || shard.Floor == w.swept[shard.ID] {
+// deletesAtOnce bounds the deletes that are under way together. One after another they would
+// wait for the store, which takes new objects from many writers faster than that; deletePage is
+// how many a log gathers before it waits for them.
+const (
+	deletesAtOnce = 8
+	deletePage    = 1000
+)
+
+// log sweeps the log of one shard, unless its floor is where it was, as long as the sweep has
+// deleted less than most. The listing may be younger than the root: what a floor covers stays
+// covered.
+func (w *sweep) log(ctx context.Context, shard *manifest.Shard, most int) error {
+	if shard.Floor == w.swept[shard.ID] {
 		return nil
 	}
 	plan := logPlan{shard: shard}
+	var page []string
 	for key, err := range w.keys(ctx, shard.ID) {
 		if err != nil {
 			return err
 		}
 		garbage, past := plan.next(key)
 		if garbage != "" {
-			if done, err := w.delete(ctx, w.Bucket, garbage); err != nil || !done {
-				return err
-			}
+			page = append(page, garbage)
 		}
 		if past {
 			break
 		}
-	}
-	if !w.dry {
-		if w.swept == nil {
-			w.swept = make(map[manifest.ShardID]manifest.Position)
+		if len(page) == deletePage {
+			if done, err := w.delete(ctx, w.Bucket, page, most); err != nil || done < len(page) {
+				return err
+			}
+			page = page[:0]
 		}
-		w.swept[shard.ID] = shard.Floor
 	}
+	if done, err := w.delete(ctx, w.Bucket, page, most); err != nil || done < len(page) || w.dry {
+		return err
+	}
+	if w.swept == nil {
+		w.swept = make(map[manifest.ShardID]manifest.Position)
+	}
+	w.swept[shard.ID] = shard.Floor
 	return nil
 }
 
@@ -146,37 +163,70 @@ func (w *sweep) keys(ctx context.Context, shard manifest.ShardID) iter.Seq2[stri
 	}
 }
 
-// delete deletes an object; false when the bound was reached before.
-func (w *sweep) delete(ctx context.Context, b bucket.Bucket, key string) (bool, error) {
-	if w.Deleted == w.budget {
+// delete deletes the first of keys, several at a time, until the sweep has deleted most, and
+// returns how many of them. It returns when none is under way.
+func (w *sweep) delete(ctx context.Context, b bucket.Bucket, keys []string, most int) (done int, err error) {
+	done = max(min(len(keys), most-w.Deleted), 0)
+	if done < len(keys) {
 		w.Left = true
-		return false, nil
 	}
-	if !w.dry {
-		if err := b.Delete(ctx, key); err != nil {
-			return false, fmt.Errorf("gc: delete %s: %w", key, err)
+	if w.dry {
+		w.Deleted += done
+		return done, nil
+	}
+	errs := make([]error, done)
+	slots := make(chan struct{}, deletesAtOnce)
+	var all sync.WaitGroup
+	for i, key := range keys[:done] {
+		slots <- struct{}{}
+		if ctx.Err() != nil {
+			errs[i] = fmt.Errorf("gc: delete %s: %w", key, context.Cause(ctx))
+			errs = errs[:i+1]
+			break
+		}
+		all.Go(func() {
+			defer func() { <-slots }()
+			if err := b.Delete(ctx, key); err != nil {
+				errs[i] = fmt.Errorf("gc: delete %s: %w", key, err)
+			}
+		})
+	}
+	all.Wait()
+	for _, e := range errs {
+		if e == nil {
+			w.Deleted++
+		} else if err == nil {
+			err = e
 		}
 	}
-	w.Deleted++
-	return true, nil
+	return done, err
 }
 
 // segments deletes dropped segments, and forgets those that are gone or shared.
 func (w *sweep) segments(ctx context.Context) error {
 	forget := slices.Clone(w.Plan.Shared)
-	for _, d := range w.Plan.Segments {
-		b, err := w.Open(d.Location)
-		if err != nil {
-			return fmt.Errorf("gc: location %d of %s: %w", d.Location, d.Segment, err)
+	for rest := w.Plan.Segments; len(rest) > 0; {
+		n := 1 // as many as are in one place
+		for n < len(rest) && rest[n].Location == rest[0].Location {
+			n++
 		}
-		done, err := w.delete(ctx, b, d.Segment.Key())
+		b, err := w.Open(rest[0].Location)
+		if err != nil {
+			return fmt.Errorf("gc: location %d of %s: %w", rest[0].Location, rest[0].Segment, err)
+		}
+		keys := make([]string, n)
+		for i, d := range rest[:n] {
+			keys[i] = d.Segment.Key()
+		}
+		done, err := w.delete(ctx, b, keys, w.budget)
 		if err != nil {
 			return err
 		}
-		if !done {
+		forget = append(forget, rest[:done]...)
+		if done < n {
 			break
 		}
-		forget = append(forget, d)
+		rest = rest[n:]
 	}
 	if len(forget) == 0 || w.dry {
 		return nil

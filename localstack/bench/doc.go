@@ -28,5 +28,16 @@
 //
 //	go test ./localstack/bench -run TestMemoryStaysBounded -load-gb 2
 //
+// # Overload
+//
+// TestOverload finds out how much the real binary can do on a store as slow as S3, and sends it
+// four times as much over 1,500 connections: what it accepts must be answered about as fast as
+// without load, the rest refused at once with an error that drivers retry, within its memory.
+// Only a machine that does nothing else tells the truth about the times. The long form:
+//
+//	go test ./localstack/bench -run TestOverload -v -overload 5m
+//
+// TestIdleConnectionsTakeLittle opens 1,980 connections that say nothing, or a byte a second.
+//
 // Nothing is kept: the stores are temporary directories, or memory.
 package bench

@@ -101,16 +101,21 @@ func start(t *testing.T, binary string) *process {
 }
 
 // peak is the most memory that was resident, in bytes.
-func (p *process) peak(t *testing.T) int64 {
+func (p *process) peak(t *testing.T) int64 { return p.status(t, "VmHWM:") }
+
+// resident is the memory that is resident now, in bytes.
+func (p *process) resident(t *testing.T) int64 { return p.status(t, "VmRSS:") }
+
+func (p *process) status(t *testing.T, name string) int64 {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Process.Pid))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, p.out)
 	}
-	_, rest, _ := strings.Cut(string(status), "VmHWM:")
+	_, rest, _ := strings.Cut(string(status), name)
 	fields := strings.Fields(rest)
 	if len(fields) < 2 || fields[1] != "kB" {
-		t.Fatalf("no VmHWM in kB:\n%s", status)
+		t.Fatalf("no %s in kB:\n%s", name, status)
 	}
 	kb, err := strconv.ParseInt(fields[0], 10, 64)
 	if err != nil {

@@ -91,7 +91,7 @@ func (s *Commands) pipeline(ctx context.Context, ns router.Namespace, p pushed) 
 		r.Close(ctx)
 		return nil, err
 	}
-	return pipe(ctx, rest, r, document.RunLimits{MemoryBytes: s.options.PipelineBytes, NowMillis: s.host.Wall().UnixMilli()}), nil
+	return pipe(ctx, rest, r, document.RunLimits{MemoryBytes: s.options.PipelineBytes, NowMillis: s.host.Wall().UnixMilli()}, s.options.Sorts), nil
 }
 
 // pushed is a pipeline cut in two: a query for the owners, perhaps only counted, and the
@@ -277,7 +277,7 @@ func (s *Commands) aggregateCluster(ctx context.Context, c *call, stages []bson.
 		if err != nil {
 			return nil, err
 		}
-		r = pipe(ctx, p, r, document.RunLimits{MemoryBytes: s.options.PipelineBytes, NowMillis: s.host.Wall().UnixMilli()})
+		r = pipe(ctx, p, r, document.RunLimits{MemoryBytes: s.options.PipelineBytes, NowMillis: s.host.Wall().UnixMilli()}, s.options.Sorts)
 	}
 	return s.first(ctx, c, &cursor{ns: c.DB + ".$cmd.aggregate", session: c.session, rows: r}, batch, false)
 }

@@ -19,6 +19,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -27,6 +28,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/granarydb/granary/chunkstore/admission"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/manifest/host"
 	"github.com/granarydb/granary/router"
@@ -51,7 +53,14 @@ type Options struct {
 	Patience time.Duration
 	// PipelineBytes bounds what $sort and $group of one aggregation hold; 64 MiB.
 	PipelineBytes int
-	Log           *slog.Logger // nil: silent
+	// Gate lets commands in; nil: all at once. Sorts is the memory that $sort and $group of all
+	// aggregations share; nil: no bound.
+	Gate  *admission.Gate
+	Sorts *admission.Account
+	// Bounds are what serverStatus shows of the bounds of this process, besides the Gate's;
+	// nil: none.
+	Bounds func() []admission.Bound
+	Log    *slog.Logger // nil: silent
 }
 
 func (o Options) withDefaults() Options {
@@ -92,7 +101,18 @@ type Command struct {
 	Ignored []string
 	// Run answers. The reply is a whole document with ok. An error becomes {ok: 0, ...}.
 	Run func(ctx context.Context, c *call) (bson.Raw, error)
+
+	entry entry
 }
+
+// entry is how a command comes in when there are too many.
+type entry uint8
+
+const (
+	queued    entry = iota // it waits for its turn, or is refused
+	continues              // it is counted: a cursor that cannot go on is memory that stays
+	always                 // it asks how things are, or frees what is held
+)
 
 // Commands answers requests over a Router. Safe for concurrent use.
 type Commands struct {
@@ -118,10 +138,13 @@ func New(r *router.Router, o *Options) *Commands {
 	s := &Commands{router: r, host: r.Host(), options: o.withDefaults(), table: make(map[string]*Command)}
 	s.cursors = newCursors(s.host, s.options.CursorIdle, s.options.CursorsMax)
 	s.started = s.host.Mono()
-	for _, family := range [][]Command{
-		s.handshake(), s.diagnostics(), s.sessions(), s.crud(), s.find(), s.aggregation(), s.definitions(), s.sharding(),
+	for n, family := range [][]Command{
+		s.handshake(), s.diagnostics(), s.sessions(), s.crud(), s.find(), s.aggregation(), s.definitions(), s.sharding(), s.chunks(),
 	} {
 		for i := range family {
+			if n < 3 {
+				family[i].entry = always
+			}
 			s.add(&family[i])
 		}
 	}
@@ -176,6 +199,11 @@ func (s *Commands) Do(ctx context.Context, body bson.Raw) bson.Raw {
 	if db, ok := body.Lookup("$db").StringValueOK(); ok {
 		m.DB = db
 	}
+	pass, full := s.Admit(ctx, wire.Glance{Command: []byte(m.Command)})
+	if full != nil {
+		return errorReply(full)
+	}
+	defer s.Leave(pass)
 	return s.answer(ctx, m, peer{})
 }
 
@@ -229,3 +257,29 @@ func (s *Commands) run(ctx context.Context, m *wire.Request, p peer) (bson.Raw, 
 	}
 	return reply, nil
 }
+
+// Admit lets a request in, or refuses it at once; see wire.Doorkeeper.
+func (s *Commands) Admit(ctx context.Context, g wire.Glance) (admission.Pass, *mongoerr.Error) {
+	cmd := s.table[string(g.Command)]
+	switch {
+	case cmd == nil || cmd.entry == always:
+		return admission.Pass{}, nil
+	case cmd.entry == continues:
+		return s.options.Gate.Pass(), nil
+	}
+	pass, err := s.options.Gate.Enter(ctx, g.MaxTime)
+	switch {
+	case err == nil:
+		return pass, nil
+	case !errors.Is(err, admission.Overloaded):
+		return pass, router.MongoError(err)
+	}
+	m := admission.MongoError(err)
+	if g.Retryable {
+		m.Labels = append(m.Labels, router.RetryableWrite)
+	}
+	return pass, m
+}
+
+// Leave takes a pass of Admit back.
+func (s *Commands) Leave(p admission.Pass) { s.options.Gate.Leave(p) }

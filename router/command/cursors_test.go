@@ -218,12 +218,12 @@ func TestAPipelineEndsWithItsInput(t *testing.T) {
 		return p
 	}
 	docs := []bson.Raw{raw(t, `{"_id": 1}`), raw(t, `{"_id": 2}`), raw(t, `{"_id": 3}`)}
-	r := pipe(ctx, stages(`[{"$project": {"_id": 1}}]`), &broken{docRows{docs}}, document.RunLimits{})
+	r := pipe(ctx, stages(`[{"$project": {"_id": 1}}]`), &broken{docRows{docs}}, document.RunLimits{}, nil)
 	if _, err := r.Batch(ctx, 10, 1<<20); err == nil || !r.Done() {
 		t.Fatalf("error %v, done %v", err, r.Done())
 	}
 	r.Close(ctx)
-	r = pipe(ctx, stages(`[{"$match": {"_id": {"$gt": 0}}}]`), &docRows{docs}, document.RunLimits{})
+	r = pipe(ctx, stages(`[{"$match": {"_id": {"$gt": 0}}}]`), &docRows{docs}, document.RunLimits{}, nil)
 	for i, want := range []int{2, 1} {
 		if out, err := r.Batch(ctx, 0, 2*len(docs[0])); err != nil || len(out) != want || r.Done() != (i == 1) {
 			t.Fatalf("batch %d: %d documents, done %v, %v", i, len(out), r.Done(), err)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/granarydb/granary/chunkstore/admission"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
@@ -59,7 +60,29 @@ func (s *Commands) serverStatus(context.Context, *call) (bson.Raw, error) {
 	if st := s.router.Root().State(); st != nil {
 		b.AppendDocument("sharding", build().AppendInt64("rootVersion", int64(st.Version())).Build())
 	}
+	b.AppendDocument("granary", build().AppendArray("bounds", s.bounds()).Build())
 	return ok(b), nil
+}
+
+// bounds is what is bounded in this process, and how far it is used.
+func (s *Commands) bounds() []byte {
+	var docs []bson.Raw
+	list := []admission.Bound{}
+	if s.options.Gate != nil {
+		list = append(list, s.options.Gate.Bound())
+	}
+	if s.options.Bounds != nil {
+		list = append(list, s.options.Bounds()...)
+	}
+	for _, b := range list {
+		docs = append(docs, bson.Raw(build().
+			AppendString("name", b.Name).
+			AppendInt64("used", b.Used).
+			AppendInt64("limit", b.Limit).
+			AppendInt64("waiting", b.Waiting).
+			AppendInt64("refused", b.Refused).Build()))
+	}
+	return array(docs)
 }
 
 func (s *Commands) hostInfo(context.Context, *call) (bson.Raw, error) {

@@ -20,8 +20,8 @@ func (s *Commands) find() []Command {
 				"tailable", "awaitData", "collation", "let", "min", "max", "returnKey", "showRecordId"},
 			Ignored: []string{"hint", "allowDiskUse", "allowPartialResults", "oplogReplay", "readOnce"},
 		},
-		{Name: "getMore", Help: "the next documents of a cursor", Fields: []string{"collection", "batchSize"}, Run: s.getMore},
-		{Name: "killCursors", Help: "closes cursors", Fields: []string{"cursors"}, Run: s.killCursors},
+		{Name: "getMore", Help: "the next documents of a cursor", Fields: []string{"collection", "batchSize"}, Run: s.getMore, entry: continues},
+		{Name: "killCursors", Help: "closes cursors", Fields: []string{"cursors"}, Run: s.killCursors, entry: always},
 		{
 			Name: "count", Help: "how many documents match", Run: s.count,
 			Fields: []string{"query", "limit", "skip", "collation"}, Ignored: []string{"hint", "fields"},

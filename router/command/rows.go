@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/granarydb/granary/chunkstore/admission"
 	"github.com/granarydb/granary/chunkstore/document"
 	"github.com/granarydb/granary/router"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -105,14 +106,27 @@ type pipelineRows struct {
 	ahead bson.Raw
 	done  bool
 	err   error
+	// sorts is the memory that stages share, held what this one has of it.
+	sorts *admission.Account
+	held  int64
 }
+
+// present is the context of whoever takes the output now.
+type present struct {
+	context.Context // of the command that started the pipeline, without its end
+	r               *pipelineRows
+}
+
+func (p present) Err() error            { return p.r.ctx.Err() }
+func (p present) Done() <-chan struct{} { return p.r.ctx.Done() }
 
 // pulled is how many documents the stages take from their input at once.
 const pulled = 1000
 
-// pipe runs a pipeline over rows.
-func pipe(ctx context.Context, p *document.Pipeline, in rows, l document.RunLimits) *pipelineRows {
-	r := &pipelineRows{in: in, ctx: ctx}
+// pipe runs a pipeline over rows; what its stages hold is taken from sorts.
+func pipe(ctx context.Context, p *document.Pipeline, in rows, l document.RunLimits, sorts *admission.Account) *pipelineRows {
+	r := &pipelineRows{in: in, ctx: ctx, sorts: sorts}
+	l.Hold = r.hold
 	input := func(yield func(bson.Raw, error) bool) {
 		for {
 			docs, err := in.Batch(r.ctx, pulled, maxReply)
@@ -130,8 +144,22 @@ func pipe(ctx context.Context, p *document.Pipeline, in rows, l document.RunLimi
 			}
 		}
 	}
-	r.next, r.stop = iter.Pull2(p.Run(context.WithoutCancel(ctx), input, l))
+	r.next, r.stop = iter.Pull2(p.Run(present{context.WithoutCancel(ctx), r}, input, l))
 	return r
+}
+
+func (r *pipelineRows) hold(n int) error {
+	if !r.sorts.Reserve(int64(n)) {
+		return r.sorts.Refusal(int64(n))
+	}
+	r.held += int64(n)
+	return nil
+}
+
+// release gives back what the stages held.
+func (r *pipelineRows) release() {
+	r.sorts.Add(-r.held)
+	r.held = 0
 }
 
 func (r *pipelineRows) Batch(ctx context.Context, docs, size int) (out []bson.Raw, err error) {
@@ -158,8 +186,10 @@ func (r *pipelineRows) look() bool {
 	switch {
 	case !ok:
 		r.done = true
+		r.release()
 	case err != nil:
 		r.done, r.err = true, err
+		r.release()
 	default:
 		r.ahead = clone(doc) // the stages use their memory again
 	}
@@ -171,5 +201,6 @@ func (r *pipelineRows) Done() bool { return r.done }
 func (r *pipelineRows) Close(ctx context.Context) {
 	r.ctx, r.done = ctx, true
 	r.stop()
+	r.release()
 	r.in.Close(ctx)
 }

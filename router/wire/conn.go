@@ -121,7 +121,7 @@ func (c *Conn) read(incoming chan<- message) {
 			c.s.memory.put(m.body)
 			return
 		}
-		if m.refused != nil {
+		if m.refused != nil && m.refused.fatal {
 			return // what follows is the rest of it
 		}
 	}
@@ -179,11 +179,18 @@ func (c *Conn) cut(reason string) {
 // cannot go on.
 func (c *Conn) answer(m message) bool {
 	defer c.parser.reset()
+	pass, moreToCome, full := c.admit(m)
+	if full != nil {
+		return c.reply(m, &Request{MoreToCome: moreToCome}, ErrorReply(full))
+	}
 	r, refusal := c.parse(m)
 	if refusal == nil {
 		c.greet(r)
-		return c.reply(m, r, c.handle(r))
+		doc := c.handle(r)
+		c.leave(pass) // a client that is slow to take its reply keeps nobody out
+		return c.reply(m, r, doc)
 	}
+	c.leave(pass)
 	c.log.Debug("message refused", "reason", refusal.err)
 	return c.reply(m, r, ErrorReply(refusal.err)) && !refusal.fatal
 }
@@ -256,11 +263,26 @@ func (c *Conn) reply(m message, r *Request, doc bson.Raw) bool {
 	if r.MoreToCome {
 		return true
 	}
-	out := c.s.memory.get(len(doc) + replyOverhead)
+	together := doc
+	if len(doc) > writeStep {
+		together = nil // it goes out from where it is: no copy of what is large
+	}
+	out := c.s.memory.get(len(together) + replyOverhead)
 	defer c.s.memory.put(out)
-	out.b = appendReply(out.b, c.s.replies.Add(1), m.header.requestID, r.Legacy, doc)
+	out.b = appendReply(out.b, c.s.replies.Add(1), m.header.requestID, r.Legacy, len(doc))
 	defer c.timers.set(writing, 0)
-	for rest := out.b; len(rest) > 0; {
+	if together == nil {
+		c.s.memory.account.Add(int64(len(doc)))
+		defer c.s.memory.account.Add(-int64(len(doc)))
+		return c.write(out.b) && c.write(doc)
+	}
+	out.b = append(out.b, doc...)
+	return c.write(out.b)
+}
+
+// write sends bytes, step by step; false when the client does not take them.
+func (c *Conn) write(rest []byte) bool {
+	for len(rest) > 0 {
 		n := min(len(rest), writeStep)
 		c.timers.set(writing, c.s.o.Host.Mono()+c.s.o.StallTimeout)
 		if _, err := c.nc.Write(rest[:n]); err != nil {

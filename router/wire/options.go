@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/granarydb/granary/chunkstore/admission"
 	"github.com/granarydb/granary/manifest/host"
 )
 
@@ -30,8 +31,12 @@ type Options struct {
 	// MaxBatch bounds the documents in the sequences of one message; 100,000, as MongoDB.
 	MaxBatch int
 	// MaxBuffered bounds the messages being read, handled or sent, all together, in bytes;
-	// 512 MiB. A message that would grow beyond it is refused with a retryable error.
+	// 512 MiB. A message that would grow beyond it is passed over, and refused with a
+	// retryable error. One connection has two messages at most: the one that is answered, and
+	// the next.
 	MaxBuffered int64
+	// Memory is where these bytes are taken from, instead of a pot of MaxBuffered.
+	Memory *admission.Account
 	// Guarded: a client stays a stranger until the Handler calls Conn.Admit. Otherwise a
 	// hello is enough.
 	Guarded bool
@@ -67,6 +72,9 @@ func (o Options) withDefaults() Options {
 	orInt(&o.MaxBatch, 100_000)
 	if o.MaxBuffered == 0 {
 		o.MaxBuffered = 512 << 20
+	}
+	if o.Memory == nil {
+		o.Memory = admission.NewPot(o.MaxBuffered).Account("messages", 100)
 	}
 	orTime(&o.HandshakeTimeout, 10*time.Second)
 	orTime(&o.IdleTimeout, 10*time.Minute)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/granarydb/granary/chunkstore/admission"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
 )
 
@@ -63,15 +64,16 @@ func (c *Conn) readMessage() (message, error) {
 
 // readBody reads n bytes, and takes memory only as they arrive.
 func (c *Conn) readBody(m message, n int) (message, error) {
-	b := c.s.memory.get(min(n, step))
+	b, ok := c.s.memory.try(min(n, step))
+	if !ok {
+		return c.refuseBody(m, n, n)
+	}
 	for len(b.b) < n {
 		if len(b.b) == cap(b.b) {
-			var ok bool
-			if b, ok = c.s.memory.double(b, c.s.o.MaxBuffered); !ok {
+			if b, ok = c.s.memory.grow(b, n); !ok {
+				have := len(b.b)
 				c.s.memory.put(b)
-				m.refused = fatal(mongoerr.RetryableInternal, "too many bytes of messages are in flight: try again")
-				m.refused.err.Labels = []string{"RetryableWriteError"}
-				return m, nil
+				return c.refuseBody(m, n, n-have)
 			}
 		}
 		have := len(b.b)
@@ -85,3 +87,24 @@ func (c *Conn) readBody(m message, n int) (message, error) {
 	m.body = b
 	return m, nil
 }
+
+// refuseBody passes over the rest of a body of n bytes that there is no memory for, so that
+// the connection can go on: a client that lost it would open another, and that costs more.
+func (c *Conn) refuseBody(m message, n, rest int) (message, error) {
+	for rest > 0 {
+		c.timers.set(reading, c.s.o.Host.Mono()+c.s.o.StallTimeout)
+		passed, err := c.in.Discard(min(rest, step))
+		if err != nil {
+			return m, fmt.Errorf("message of %d bytes: %w", m.header.length, err)
+		}
+		rest -= passed
+	}
+	refused := admission.MongoError(c.s.memory.account.Refusal(int64(n)))
+	// It may be a write that can be sent again; nobody looks for this label elsewhere.
+	refused.Labels = append(refused.Labels, retryableWrite)
+	m.refused = &refusal{err: refused}
+	return m, nil
+}
+
+// retryableWrite labels an error whose write a driver may send again.
+const retryableWrite = "RetryableWriteError"

@@ -11,8 +11,9 @@ import (
 // replyOverhead is what a message has around its document, at most.
 const replyOverhead = headerSize + 4 + 8 + 4 + 4
 
-// appendReply appends doc as the whole answer to a request.
-func appendReply(dst []byte, id, responseTo int32, legacy bool, doc bson.Raw) []byte {
+// appendReply appends what comes before a document of so many bytes that is the whole answer to
+// a request.
+func appendReply(dst []byte, id, responseTo int32, legacy bool, docBytes int) []byte {
 	start := len(dst)
 	opcode := uint32(opMsg)
 	if legacy {
@@ -30,8 +31,7 @@ func appendReply(dst []byte, id, responseTo int32, legacy bool, doc bson.Raw) []
 	} else {
 		dst = append(dst, 0, 0, 0, 0, 0) // no flags, a body
 	}
-	dst = append(dst, doc...)
-	binary.LittleEndian.PutUint32(dst[start:], uint32(len(dst)-start))
+	binary.LittleEndian.PutUint32(dst[start:], uint32(len(dst)-start+docBytes))
 	return dst
 }
 

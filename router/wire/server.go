@@ -28,7 +28,7 @@
 //
 // Before a client has said hello (with Options.Guarded: before the Handler admitted it) a
 // message may have 64 KiB, afterwards MaxMessage. A length is never believed: memory grows
-// as bytes arrive, 64 KiB and then doubling, and all connections together share
+// as bytes arrive, 64 KiB and then four times as much, and all connections together share
 // MaxBuffered. Connections are counted when they are accepted. Whoever is slow to say
 // hello, to finish a message, to take a reply, or has nothing to say for long is cut off. A
 // malformed message is answered when it can be, and ends the connection; a message that is
@@ -71,6 +71,7 @@ type Handler interface {
 type Server struct {
 	o       Options
 	handler Handler
+	door    Doorkeeper // nil: everybody comes in
 
 	mu        sync.Mutex // held for a few instructions only
 	closing   bool
@@ -90,10 +91,13 @@ type Server struct {
 // NewServer makes a server whose requests h answers. It panics when a required option is
 // missing.
 func NewServer(h Handler, o Options) *Server {
-	return &Server{
+	s := &Server{
 		o: o.withDefaults(), handler: h,
 		listeners: map[net.Listener]bool{}, conns: map[int64]*Conn{},
 	}
+	s.memory.account = s.o.Memory
+	s.door, _ = h.(Doorkeeper)
+	return s
 }
 
 // Stats counts what a server has done.

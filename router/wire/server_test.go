@@ -204,8 +204,17 @@ func TestMessagesInFlightAreBounded(t *testing.T) {
 	first.send(t, big)
 	go second.nc.Write(big)
 	_, doc := second.receive(t)
-	if labels := doc.Lookup("errorLabels").String(); code(doc) != int32(mongoerr.RetryableInternal) || !strings.Contains(labels, "RetryableWriteError") {
+	labels := doc.Lookup("errorLabels").String()
+	for _, want := range []string{"RetryableWriteError", "SystemOverloadedError", "RetryableError", "NoWritesPerformed"} {
+		if !strings.Contains(labels, want) {
+			t.Errorf("over the bound, without %s: %v", want, doc)
+		}
+	}
+	if code(doc) != int32(mongoerr.ExceededTimeLimit) || !strings.Contains(doc.Lookup("errmsg").StringValue(), "messages have") {
 		t.Errorf("over the bound: %v", doc)
+	}
+	if doc := second.roundTrip(t, ping()); !bytes.Equal(doc, okReply) { // it is still connected
+		t.Errorf("after the refusal: %v", doc)
 	}
 	close(release)
 	if _, doc := first.receive(t); !bytes.Equal(doc, okReply) {

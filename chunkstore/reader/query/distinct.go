@@ -17,13 +17,14 @@ type distinct struct {
 	values  []bson.RawValue     // of the present document
 	pending []bson.RawValue     // of these, not looked at yet
 	scratch []byte
+	loan    *loan
 }
 
 // distinctBytes is about what an entry of the map takes beside its bytes.
 const distinctBytes = 64
 
-func newDistinct(field string, budget int64) *distinct {
-	return &distinct{field: field, budget: budget, seen: map[string]struct{}{}}
+func newDistinct(field string, budget int64, l *loan) *distinct {
+	return &distinct{field: field, budget: budget, seen: map[string]struct{}{}, loan: l}
 }
 
 // add takes the values of a document. Requires: none is pending.
@@ -33,7 +34,7 @@ func (d *distinct) add(doc bson.Raw) {
 }
 
 // next is the next new value of the document, as {v: value}; nil when there is none.
-// Errors: mongoerr QueryExceededMemoryLimit.
+// Errors: mongoerr QueryExceededMemoryLimit, admission.Overloaded.
 func (d *distinct) next(a *arena) (bson.Raw, error) {
 	for len(d.pending) > 0 {
 		v := d.pending[0]
@@ -45,6 +46,9 @@ func (d *distinct) next(a *arena) (bson.Raw, error) {
 		if d.used += int64(len(d.scratch)) + distinctBytes; d.used > d.budget {
 			return nil, mongoerr.New(mongoerr.QueryExceededMemoryLimit,
 				"the distinct values of %q exceed the memory limit of %d bytes", d.field, d.budget)
+		}
+		if err := d.loan.cover(d.used); err != nil {
+			return nil, err
 		}
 		d.seen[string(d.scratch)] = struct{}{}
 		dst := a.room(len(v.Value) + 16)

@@ -23,7 +23,8 @@
 // rows of equal sort keys as they were met.
 //
 // A sort holds what it sorts: under a limit the best skip+limit documents, else all. Past
-// Limits.SortBytes it fails with QueryExceededMemoryLimit, as Distinct does with its values.
+// Limits.SortBytes it fails with QueryExceededMemoryLimit, as Distinct does with its values. When
+// all sorts of the process together have taken Limits.Sorts, it is refused (admission.Overloaded).
 // Distinct has no use for Sort, Skip and Limit, and Count none for Sort.
 //
 // # Documents
@@ -51,6 +52,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/granarydb/granary/chunkstore/admission"
 	"github.com/granarydb/granary/chunkstore/document"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/chunkstore/reader"
@@ -73,6 +75,8 @@ type Target struct {
 type Limits struct {
 	// SortBytes bounds what a sort or a distinct keeps; default 64 MiB.
 	SortBytes int64
+	// Sorts is the memory that all of them share; nil: each has its own bound only.
+	Sorts *admission.Account
 }
 
 const sortBytesDefault = 64 << 20
@@ -91,6 +95,7 @@ type Cursor struct {
 	err    error
 	cost   reader.Counter
 	guess  guess
+	loan   *loan // nil: nothing is sorted
 }
 
 // Open prepares a query; it reads nothing. Errors: *mongoerr.Error for a query that cannot
@@ -126,7 +131,8 @@ func (c *Cursor) parse(q rpc.Query, limits Limits) (err error) {
 	case rpc.Count:
 		return nil
 	case rpc.Distinct:
-		c.unique = newDistinct(q.Field, limits.SortBytes)
+		c.loan = newLoan(c, limits.Sorts)
+		c.unique = newDistinct(q.Field, limits.SortBytes, c.loan)
 		return nil
 	}
 	c.shape = shape{key: q.Mode == rpc.Keys, sortKey: q.WithSortKey}
@@ -145,7 +151,8 @@ func (c *Cursor) parse(q rpc.Query, limits Limits) (err error) {
 	if err != nil {
 		return err
 	}
-	c.sort = newSorter(by, c.skip, c.limit, limits.SortBytes)
+	c.loan = newLoan(c, limits.Sorts)
+	c.sort = newSorter(by, c.skip, c.limit, limits.SortBytes, c.loan)
 	return nil
 }
 
@@ -189,15 +196,20 @@ func (c *Cursor) Next(ctx context.Context, b rpc.Batch) (docs []bson.Raw, done b
 		switch {
 		case err != nil:
 			c.err = err
+			c.loan.release()
 			return nil, true, err
 		case doc == nil:
+			c.loan.release()
 			return out.docs, true, nil
 		case !out.add(doc):
 			c.held = doc
 			return out.docs, false, nil
 		}
 	}
-	return out.docs, c.exhausted(), nil
+	if done = c.exhausted(); done {
+		c.loan.release()
+	}
+	return out.docs, done, nil
 }
 
 // Stats is what the query cost so far.

@@ -26,6 +26,7 @@ type sorter struct {
 	arena   arena
 	ready   bool
 	at      int // next to return
+	loan    *loan
 }
 
 // item is one document. Items order by sort key, then as they were met.
@@ -40,15 +41,15 @@ type item struct {
 const itemBytes = 64
 
 // newSorter makes a sorter for a query; limit < 0 is none.
-func newSorter(by *document.Sort, skip, limit, budget int64) *sorter {
-	s := &sorter{by: by, budget: budget}
+func newSorter(by *document.Sort, skip, limit, budget int64, l *loan) *sorter {
+	s := &sorter{by: by, budget: budget, loan: l}
 	if most := skip + limit; limit > 0 && most > 0 && most < 1<<31 {
 		s.most = int(most)
 	}
 	return s
 }
 
-// add takes a row. Errors: mongoerr QueryExceededMemoryLimit.
+// add takes a row. Errors: mongoerr QueryExceededMemoryLimit, admission.Overloaded.
 func (s *sorter) add(shape *shape, row *segment.Row) (err error) {
 	s.scratch = s.by.AppendKey(s.scratch[:0], row.Doc)
 	it := item{head: head(s.scratch), met: s.met}
@@ -77,6 +78,9 @@ func (s *sorter) add(shape *shape, row *segment.Row) (err error) {
 	if s.used += it.bytes(); s.used > s.budget {
 		return mongoerr.New(mongoerr.QueryExceededMemoryLimit,
 			"Sort exceeded memory limit of %d bytes, but did not opt in to external sorting.", s.budget)
+	}
+	if err := s.loan.cover(s.used); err != nil {
+		return err
 	}
 	s.place(it, replace)
 	return nil

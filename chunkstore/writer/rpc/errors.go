@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/granarydb/granary/chunkstore/admission"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/manifest/errkind"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -22,8 +23,8 @@ func (unreachable) Error() string { return "unreachable" }
 func (unreachable) Unwrap() error { return errkind.Throttled }
 
 // kinds are the error kinds by their name on the wire. An error that matches several is sent
-// as the first of them: what leaves most open comes first, and Unreachable before Throttled,
-// which it always matches.
+// as the first of them: what leaves most open comes first, and Unreachable and Overloaded before
+// Throttled, which they always match.
 var kinds = []struct {
 	name string
 	kind error
@@ -34,6 +35,7 @@ var kinds = []struct {
 	{"staleVersion", errkind.StaleVersion},
 	{"snapshotUnavailable", errkind.SnapshotUnavailable},
 	{"unreachable", Unreachable},
+	{"overloaded", admission.Overloaded},
 	{"conflict", errkind.Conflict},
 	{"throttled", errkind.Throttled},
 	{"notFound", errkind.NotFound},

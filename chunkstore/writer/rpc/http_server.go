@@ -6,12 +6,14 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/granarydb/granary/chunkstore/admission"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/manifest/host"
@@ -19,14 +21,25 @@ import (
 
 // Bounds of the server.
 const (
-	// inFlightBytesMax bounds the bodies that are held at once; beyond it requests are
-	// Throttled, unread.
+	// inFlightBytesMax bounds the bodies that are held at once, unless Limits says how; beyond
+	// it requests are Overloaded, unread.
 	inFlightBytesMax = 256 << 20
 	// inFlightMax bounds the requests that are held at once.
 	inFlightMax = 2048
+	// answerMin is the least that an answer to a read may take.
+	answerMin = 256 << 10
 	// bodyWait is how long a body may take to come when the client names no deadline.
 	bodyWait = time.Minute
 )
+
+// Limits are what a server has for the requests of routers. The zero Limits bound bodies by
+// inFlightBytesMax, and requests by inFlightMax.
+type Limits struct {
+	// Gate lets reads and writes in; it never keeps out who continues a read, moves or flushes.
+	Gate *admission.Gate
+	// Bodies is the memory for requests, and Answers that for what they are answered.
+	Bodies, Answers *admission.Account
+}
 
 // Handler serves an Owner, and the process that it is in when p is not nil. Peers must show
 // the secret; with an empty one everybody is served, which is for loopback and for who was
@@ -35,8 +48,11 @@ const (
 //
 // The context of a call ends with the client's connection, and with the deadline of the
 // request, counted from its arrival.
-func Handler(o Owner, p Peer, secret string, h host.Host, validate func(doc []byte) error) http.Handler {
-	s := &server{host: h, validate: validate, open: secret == "", secret: sha256.Sum256([]byte(secret))}
+func Handler(o Owner, p Peer, secret string, h host.Host, validate func(doc []byte) error, l Limits) http.Handler {
+	if l.Bodies == nil {
+		l.Bodies = admission.NewPot(inFlightBytesMax).Account("bodies", 100)
+	}
+	s := &server{host: h, validate: validate, open: secret == "", secret: sha256.Sum256([]byte(secret)), limits: l}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+PathPrefix+"read", serve(s, "read", o.Read))
 	mux.HandleFunc("POST "+PathPrefix+"cursor", serve(s, "cursor", o.Cursor))
@@ -56,8 +72,8 @@ type server struct {
 	validate func([]byte) error
 	open     bool
 	secret   [sha256.Size]byte
+	limits   Limits
 	requests atomic.Int64
-	bytes    atomic.Int64
 }
 
 // authenticated is the one gate before every route, known or not.
@@ -74,18 +90,57 @@ func (s *server) authenticated(next http.Handler) http.Handler {
 	})
 }
 
-// enter takes a place for a body of n bytes.
-func (s *server) enter(n int64) bool {
-	if s.requests.Add(1) <= inFlightMax && s.bytes.Add(n) <= inFlightBytesMax {
-		return true
-	}
-	s.leave(n)
-	return false
+// place is what a request holds while it is here.
+type place struct {
+	s     *server
+	bytes int64
+	gated bool
+	pass  admission.Pass
 }
 
-func (s *server) leave(n int64) {
-	s.requests.Add(-1)
-	s.bytes.Add(-n)
+// enter takes a place for a request to do verb with a body of n bytes, of which nothing has
+// been read. Errors: admission.Overloaded, the context's cause.
+func (s *server) enter(r *http.Request, verb string, n int64) (*place, error) {
+	p := &place{s: s}
+	if s.requests.Add(1) > inFlightMax {
+		p.leave()
+		return nil, admission.Refuse("%d calls are under way in this process", inFlightMax)
+	}
+	if !s.limits.Bodies.Reserve(n) {
+		p.leave()
+		return nil, s.limits.Bodies.Refusal(n)
+	}
+	p.bytes = n
+	var err error
+	switch verb {
+	case "cursor":
+		p.pass, p.gated = s.limits.Gate.Pass(), true
+	case "read", "write":
+		p.pass, err = s.limits.Gate.Enter(r.Context(), deadlineOf(r))
+		p.gated = err == nil
+	}
+	if err != nil {
+		p.leave()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *place) leave() {
+	p.s.requests.Add(-1)
+	p.s.limits.Bodies.Add(-p.bytes)
+	if p.gated {
+		p.s.limits.Gate.Leave(p.pass)
+	}
+}
+
+// deadlineOf is how long the client waits; 0: it does not say.
+func deadlineOf(r *http.Request) time.Duration {
+	ms, err := strconv.ParseInt(r.Header.Get(deadlineHeader), 10, 32)
+	if err != nil || ms <= 0 {
+		return 0
+	}
+	return time.Duration(ms) * time.Millisecond
 }
 
 // requestOf is a pointer to a request type that can be parsed and has a header.
@@ -111,11 +166,13 @@ func serve[Q, R any, PQ requestOf[Q], PR interface {
 			http.Error(w, "a message has at most "+strconv.Itoa(MessageBytesMax)+" bytes", http.StatusRequestEntityTooLarge)
 			return
 		}
-		if !s.enter(r.ContentLength) {
-			answer(w, AppendError(nil, fmt.Errorf("too many requests are under way here: %w", errkind.Throttled)))
+		p, err := s.enter(r, verb, r.ContentLength)
+		if err != nil {
+			s.passOver(w, r)
+			answer(w, AppendError(nil, err))
 			return
 		}
-		defer s.leave(r.ContentLength)
+		defer p.leave()
 		q := PQ(new(Q))
 		if err := s.receive(w, r, q); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -127,6 +184,7 @@ func serve[Q, R any, PQ requestOf[Q], PR interface {
 			ctx, cancel = s.host.WithTimeout(ctx, d)
 			defer cancel()
 		}
+		defer s.limits.Answers.Add(-s.bound(q))
 		reply, err := call(ctx, q)
 		if err != nil {
 			answer(w, AppendError(nil, settled(verb, err)))
@@ -134,6 +192,27 @@ func serve[Q, R any, PQ requestOf[Q], PR interface {
 		}
 		answer(w, reply.Append(nil))
 	}
+}
+
+// bound takes memory for the answer to a read, and makes the answer no larger than that.
+func (s *server) bound(q any) int64 {
+	if s.limits.Answers == nil {
+		return 0
+	}
+	var b *Batch
+	switch q := q.(type) {
+	case *ReadRequest:
+		b = &q.Batch
+	case *CursorRequest:
+		b = &q.Batch
+	default:
+		return 0
+	}
+	if b.Bytes <= 0 {
+		b.Bytes = batchBytesDefault
+	}
+	b.Bytes = int(s.limits.Answers.Take(int64(b.Bytes), answerMin))
+	return int64(b.Bytes)
 }
 
 // settled makes an error that says nothing of its outcome (a context that ended, a bug) an
@@ -146,14 +225,27 @@ func settled(verb string, err error) error {
 	return err
 }
 
+// passOver reads the body of a request that is refused, and keeps nothing of it: a client that
+// is cut off while it sends would not know that nothing was done.
+func (s *server) passOver(w http.ResponseWriter, r *http.Request) {
+	conn := http.NewResponseController(w)
+	_ = conn.SetReadDeadline(s.host.Wall().Add(s.bodyWait(r)))
+	_, _ = io.Copy(io.Discard, r.Body)
+	_ = conn.SetReadDeadline(time.Time{})
+}
+
+// bodyWait is how long the body may take to come.
+func (s *server) bodyWait(r *http.Request) time.Duration {
+	if d := deadlineOf(r); d > 0 {
+		return min(bodyWait, d)
+	}
+	return bodyWait
+}
+
 // receive reads, validates and parses a body, in this order, within the client's deadline.
 func (s *server) receive(w http.ResponseWriter, r *http.Request, q message) error {
-	wait := bodyWait
-	if ms, err := strconv.ParseInt(r.Header.Get(deadlineHeader), 10, 32); err == nil && ms > 0 {
-		wait = min(wait, time.Duration(ms)*time.Millisecond)
-	}
 	conn := http.NewResponseController(w)
-	_ = conn.SetReadDeadline(s.host.Wall().Add(wait)) // not every ResponseWriter has one
+	_ = conn.SetReadDeadline(s.host.Wall().Add(s.bodyWait(r))) // not every ResponseWriter has one
 	doc, err := readMessage(r.Body)
 	_ = conn.SetReadDeadline(time.Time{}) // else it would end the context of the call
 	if err != nil {

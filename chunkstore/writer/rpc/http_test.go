@@ -28,6 +28,7 @@ import (
 // owner records the last request and answers what it is told to.
 type owner struct {
 	calls atomic.Int64
+	mu    sync.Mutex // for those that come at once
 	got   any
 	ctx   context.Context
 	reply any
@@ -37,7 +38,9 @@ type owner struct {
 
 func answer[R any](o *owner, ctx context.Context, q any) (*R, error) {
 	o.calls.Add(1)
+	o.mu.Lock()
 	o.got, o.ctx = q, ctx
+	o.mu.Unlock()
 	if o.wait != nil {
 		o.wait <- struct{}{}
 		<-ctx.Done()
@@ -127,7 +130,7 @@ func dial(t *testing.T, d *rpc.HTTPDialer, url string) rpc.Owner {
 // serve runs an owner behind HTTP.
 func serve(t *testing.T, o rpc.Owner, validate func([]byte) error) (rpc.Owner, *httptest.Server) {
 	t.Helper()
-	s := httptest.NewServer(rpc.Handler(o, nil, "secret", host.System(), validate))
+	s := httptest.NewServer(rpc.Handler(o, nil, "secret", host.System(), validate, rpc.Limits{}))
 	t.Cleanup(s.Close)
 	return dial(t, rpc.NewHTTPDialer("secret", host.System(), nil), s.URL), s
 }
@@ -275,7 +278,7 @@ func TestHTTPRefusesStrangers(t *testing.T) {
 	if n := o.calls.Load(); n > 6 {
 		t.Errorf("%d calls reached the owner", n)
 	}
-	open := httptest.NewServer(rpc.Handler(o, nil, "", host.System(), valid))
+	open := httptest.NewServer(rpc.Handler(o, nil, "", host.System(), valid, rpc.Limits{}))
 	defer open.Close()
 	if _, err := dial(t, rpc.NewHTTPDialer("any", host.System(), nil), open.URL).Flush(t.Context(), &rpc.FlushRequest{}); err != nil {
 		t.Error("without a secret everybody is served:", err)
@@ -411,7 +414,7 @@ func TestHTTPBoundsWhatIsUnderWay(t *testing.T) {
 func TestHTTPConnectionsAreKept(t *testing.T) {
 	o := &owner{}
 	var conns atomic.Int64
-	s := httptest.NewUnstartedServer(rpc.Handler(o, nil, "secret", host.System(), valid))
+	s := httptest.NewUnstartedServer(rpc.Handler(o, nil, "secret", host.System(), valid, rpc.Limits{}))
 	s.Config.ConnState = func(_ net.Conn, st http.ConnState) {
 		if st == http.StateNew {
 			conns.Add(1)

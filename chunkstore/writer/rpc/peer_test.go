@@ -104,7 +104,7 @@ func (a anybody) Claim(_ context.Context, r *rpc.ClaimRequest) (*rpc.ClaimReply,
 // Peers talk over HTTP with the same secret as everybody; where nobody listens is told from
 // where nobody answers.
 func TestPeersTalkOverHTTP(t *testing.T) {
-	s := httptest.NewServer(rpc.Handler(&owner{}, anybody{}, "secret", host.System(), valid))
+	s := httptest.NewServer(rpc.Handler(&owner{}, anybody{}, "secret", host.System(), valid, rpc.Limits{}))
 	defer s.Close()
 	at := s.Listener.Addr().String()
 	d := rpc.NewHTTPDialer("secret", host.System(), nil)
@@ -141,7 +141,7 @@ func TestPeersTalkOverHTTP(t *testing.T) {
 
 // A process that is no peer does not answer as one.
 func TestOwnersAloneAreNoPeers(t *testing.T) {
-	s := httptest.NewServer(rpc.Handler(&owner{}, nil, "", host.System(), valid))
+	s := httptest.NewServer(rpc.Handler(&owner{}, nil, "", host.System(), valid, rpc.Limits{}))
 	defer s.Close()
 	d := rpc.NewHTTPDialer("", host.System(), nil)
 	defer d.Close()

@@ -18,8 +18,8 @@ import (
 )
 
 // Owner is the face of a process that holds shards. Errors match the kinds of errkind
-// (StaleVersion, Throttled, UnknownOutcome, Fenced, SnapshotUnavailable, Corrupt, Invalid)
-// or are a *mongoerr.Error. Fenced and StaleVersion mean that nothing was done.
+// (StaleVersion, Throttled, UnknownOutcome, Fenced, SnapshotUnavailable, Corrupt, Invalid),
+// admission.Overloaded, which is Throttled too, or are a *mongoerr.Error. Fenced and StaleVersion mean that nothing was done.
 type Owner interface {
 	// Read starts a find, or answers a count or distinct.
 	Read(ctx context.Context, r *ReadRequest) (*ReadReply, error)
@@ -116,6 +116,8 @@ type Batch struct {
 	Docs  int
 	Bytes int
 }
+
+const batchBytesDefault = 16 << 20
 
 // ReadReply is one batch.
 type ReadReply struct {

@@ -13,7 +13,7 @@ import (
 // below prefix. What has no row may be used in tests only, which may use all that deps.txt
 // names.
 var moduleTable = []moduleRow{
-	{"github.com/anishathalye/porcupine", []string{"localstack/sim"}, "histories are checked where they are made"},
+	{"github.com/anishathalye/porcupine", []string{"localstack/history"}, "the model and its checker are one thing"},
 	{"github.com/aws/aws-sdk-go-v2", []string{"chunkstore/bucket/s3bucket"}, "a store's client is known to its driver only"},
 	{"github.com/cespare/xxhash/v2", []string{"chunkstore/segment", "chunkstore/writer", "router"}, "one hash for filters, latches and lanes"},
 	{"github.com/klauspost/compress", []string{"manifest/frame.go", "chunkstore/segment/codec.go"}, "compression belongs to formats; the log uses the segment's codec"},

@@ -1,0 +1,109 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/granarydb/granary/chunkstore/admission"
+	"github.com/granarydb/granary/chunkstore/mongoerr"
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+func TestGlanceSeesTheTopLevelOnly(t *testing.T) {
+	t.Parallel()
+	nested := bson.E{Key: "q", Value: bson.D{{Key: "maxTimeMS", Value: 9}, {Key: "txnNumber", Value: 1}}}
+	for _, c := range []struct {
+		cmd  bson.D
+		want Glance
+	}{
+		{bson.D{{Key: "find", Value: "c"}, nested}, Glance{Command: []byte("find")}},
+		{bson.D{{Key: "find", Value: "c"}, {Key: "maxTimeMS", Value: 70}}, Glance{Command: []byte("find"), MaxTime: 70 * time.Millisecond}},
+		{bson.D{{Key: "insert", Value: "c"}, {Key: "maxTimeMS", Value: 1e3}, {Key: "txnNumber", Value: int64(3)}}, Glance{Command: []byte("insert"), MaxTime: time.Second, Retryable: true}},
+		{bson.D{{Key: "find", Value: "c"}, {Key: "maxTimeMS", Value: "x"}}, Glance{Command: []byte("find")}},
+		{bson.D{{Key: "find", Value: "c"}, {Key: "maxTimeMS", Value: -5}}, Glance{Command: []byte("find")}},
+	} {
+		m := msg(1, 0, command(c.cmd...))
+		if got := glance(m[headerSize:]); !bytes.Equal(got.Command, c.want.Command) || got.MaxTime != c.want.MaxTime || got.Retryable != c.want.Retryable {
+			t.Errorf("%v: %q %+v", c.cmd, got.Command, got)
+		}
+	}
+}
+
+// Whatever the bytes are, a glance at them is harmless.
+func FuzzGlance(f *testing.F) {
+	m := msg(1, flagMoreToCome, command(bson.E{Key: "insert", Value: "c"}, bson.E{Key: "maxTimeMS", Value: 7}, bson.E{Key: "txnNumber", Value: int64(1)}))[headerSize:]
+	f.Add([]byte(m))
+	for i := range m {
+		broken := bytes.Clone(m)
+		broken[i] ^= 0x81
+		f.Add(broken)
+		f.Add(bytes.Clone(m[:i]))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		g := glance(b)
+		if g.MaxTime < 0 || len(g.Command) > len(b) {
+			t.Errorf("%+v", g)
+		}
+		if len(b) >= 4 && g.moreToCome != (binary.LittleEndian.Uint32(b)&flagMoreToCome != 0) {
+			t.Error("moreToCome")
+		}
+	})
+}
+
+// doored is a Handler that refuses what is called "refused".
+type doored struct {
+	handlerFunc
+	inside atomic.Int64
+}
+
+func (d *doored) Admit(_ context.Context, g Glance) (admission.Pass, *mongoerr.Error) {
+	if string(g.Command) == "refused" {
+		return admission.Pass{}, admission.MongoError(admission.Refuse("full"))
+	}
+	d.inside.Add(1)
+	return admission.Pass{}, nil
+}
+
+func (d *doored) Leave(admission.Pass) { d.inside.Add(-1) }
+
+// A message that is refused is not looked through, and the connection goes on; a pass is given
+// back whatever happens, before the client takes its reply.
+func TestDoorkeeperIsAskedFirst(t *testing.T) {
+	d := &doored{handlerFunc: func(_ context.Context, _ *Conn, m *Request) bson.Raw {
+		if m.Command == "panic" {
+			panic("why")
+		}
+		return okReply
+	}}
+	serve(t, d, nil, func(t *testing.T, s *Server, l *pipeListener) {
+		c := l.dial()
+		defer c.close()
+		garbage := msg(1, 0, command(bson.E{Key: "refused", Value: 1}, bson.E{Key: "s", Value: "\xff\xff\xff"}))
+		for _, want := range []struct {
+			message []byte
+			code    mongoerr.Code
+		}{
+			{garbage, mongoerr.ExceededTimeLimit},
+			{ping(), 0},
+			{msg(1, 0, command(bson.E{Key: "panic", Value: 1})), mongoerr.InternalError},
+			{msg(1, 0, command(bson.E{Key: "insert", Value: strings.Repeat("x", 100)})), 0},
+		} {
+			doc := c.roundTrip(t, want.message)
+			if got, _ := doc.Lookup("code").AsInt64OK(); got != int64(want.code) {
+				t.Errorf("%v", doc)
+			}
+		}
+		c.send(t, msg(1, flagMoreToCome, command(bson.E{Key: "refused", Value: 1}))) // no reply
+		if doc := c.roundTrip(t, ping()); !bytes.Equal(doc, okReply) {
+			t.Errorf("after a refusal that nobody waits for: %v", doc)
+		}
+		if n := d.inside.Load(); n != 0 {
+			t.Errorf("%d passes were kept", n)
+		}
+	})
+}
