@@ -234,9 +234,6 @@ func (r *Router) mergeOnce(ctx context.Context, a *attempts, ns Namespace, bound
 		if err := r.flushShard(ctx, a, s, c, first.Shard); err != nil {
 			return err
 		}
-		if s, err = a.load(ctx); err != nil {
-			return err
-		}
 	}
 	_, err = r.commit(ctx, manifest.Merge{Left: chunks[0].At(), Right: chunks[1].At()})
 	return err
