@@ -341,7 +341,11 @@ func TestMatchDoesNotAllocate(t *testing.T) {
 		if !f.Match(doc) {
 			t.Error(text)
 		}
-		if n := testing.AllocsPerRun(100, func() { f.Match(doc) }); n > 0 {
+		n := testing.AllocsPerRun(100, func() { f.Match(doc) })
+		for range 5 { // a collection empties the pool of regexp, and the race detector does so by chance
+			n = min(n, testing.AllocsPerRun(100, func() { f.Match(doc) }))
+		}
+		if n > 0 {
 			t.Errorf("%s: %v allocations", text, n)
 		}
 	}
