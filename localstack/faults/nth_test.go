@@ -42,7 +42,7 @@ func TestFailAtTheNth(t *testing.T) {
 		if s.setup == nil && !*all {
 			step = 13
 		} else if testing.Short() {
-			step = 5
+			step = 17
 		}
 		for _, kind := range []faultbucket.Kind{faultbucket.Before, faultbucket.After, faultbucket.Stuck} {
 			t.Run(fmt.Sprintf("%s/%s", s.name, kind), func(t *testing.T) {
