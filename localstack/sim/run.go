@@ -139,6 +139,7 @@ func (w *World) end() {
 	for _, p := range all {
 		p.done.Wait()
 	}
+	w.aside.Wait() // before what it may have begun
 	w.store.late.Wait()
 	w.net.flying.Wait()
 }

@@ -37,6 +37,7 @@ type World struct {
 	history history.History
 	checker rootChecker
 	logs    *slog.Logger
+	aside   sync.WaitGroup // what chaos asks of processes, and collectors
 
 	mu      sync.Mutex
 	calm    bool
@@ -292,7 +293,7 @@ func (w *World) toHolder(id manifest.ShardID, holder string, do func(context.Con
 	if err != nil {
 		return
 	}
-	go do(w.chaos.Context(), o)
+	w.aside.Go(func() { do(w.chaos.Context(), o) })
 }
 
 // collect starts a collector, in a process of its own. It sweeps twice: the second time it
@@ -306,13 +307,13 @@ func (w *World) collect() {
 		Open: func(manifest.LocationID) (bucket.Bucket, error) { return store, nil },
 		Host: node.Host(), Courtesy: time.Second,
 	}
-	go func() {
+	w.aside.Go(func() {
 		for range 2 {
 			_, _ = s.Sweep(node.Context(), false)
 			collectSeals(node.Context(), s)
 			_ = s.Host.Sleep(node.Context(), sweepAgain)
 		}
-	}()
+	})
 }
 
 // calmDown ends faults, wakes everyone, and waits until every shard is served again.
