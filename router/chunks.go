@@ -55,11 +55,16 @@ func (r *Router) SplitChunk(ctx context.Context, ns Namespace, at Where, maxTime
 		if bytes.Equal(chunk.Range.Min, point.Key) {
 			return nil, mongoerr.New(mongoerr.BadValue, "new split key %v is a boundary key of existing chunk [%v, %v)", point.BSON, chunk.MinBSON, chunk.MaxBSON)
 		}
-		return []manifest.Change{manifest.Split{
-			Chunk: chunk.At(), Points: []manifest.Bound{*point}, ManualUntil: r.host.Wall().Add(manualFor).UnixMilli(),
-		}}, nil
+		return r.cut(chunk, *point), nil
 	})
 	return err
+}
+
+// cut is the change that cuts a chunk by hand.
+func (r *Router) cut(chunk *manifest.Chunk, at manifest.Bound) []manifest.Change {
+	return []manifest.Change{manifest.Split{
+		Chunk: chunk.At(), Points: []manifest.Bound{at}, ManualUntil: r.host.Wall().Add(manualFor).UnixMilli(),
+	}}
 }
 
 // sharded finds a collection that commands about chunks make sense for.
@@ -115,6 +120,10 @@ func (r *Router) median(ctx context.Context, a *attempts, s *manifest.State, c *
 	if err != nil {
 		return nil, err
 	}
+	first, err := r.lowest(ctx, a, ns, c, chunk)
+	if err != nil {
+		return nil, err
+	}
 	for skip := n / 2; skip < n; skip += max((n-skip)/2, 1) {
 		_, doc, err := r.inChunk(ctx, a, ns, chunk, rpc.Query{KeyOrder: 1, Skip: skip, Limit: 1})
 		if err != nil {
@@ -124,12 +133,8 @@ func (r *Router) median(ctx context.Context, a *attempts, s *manifest.State, c *
 			break
 		}
 		key, full, err := c.Key.BoundOf(doc)
-		if err == nil && bytes.Compare(key, chunk.Range.Min) > 0 {
-			if first, err := r.lowest(ctx, a, ns, c, chunk); err != nil {
-				return nil, err
-			} else if !bytes.Equal(first, key) {
-				return &manifest.Bound{Key: key, BSON: full}, nil
-			}
+		if err == nil && bytes.Compare(key, chunk.Range.Min) > 0 && !bytes.Equal(first, key) {
+			return &manifest.Bound{Key: key, BSON: full}, nil
 		}
 	}
 	return nil, mongoerr.New(mongoerr.OperationFailed, "chunk [%v, %v) of %s cannot be split: its %d documents have one shard-key value; "+
@@ -328,9 +333,7 @@ func (r *Router) cutAt(ctx context.Context, ns Namespace, edge bson.Raw, maxTime
 		if len(key) == 0 || bytes.Equal(chunk.Range.Min, key) {
 			return nil, nil
 		}
-		return []manifest.Change{manifest.Split{
-			Chunk: chunk.At(), Points: []manifest.Bound{{Key: key, BSON: full}}, ManualUntil: r.host.Wall().Add(manualFor).UnixMilli(),
-		}}, nil
+		return r.cut(chunk, manifest.Bound{Key: key, BSON: full}), nil
 	})
 	return err
 }
