@@ -45,10 +45,11 @@ type keys struct {
 	any     []conjunction    // a match satisfies one of these
 	ranges  []shardkey.Range
 	points  int // how many leading fields are points in every range
+	filter  *document.Filter
 }
 
 func keysOf(p shardkey.Pattern, filter *document.Filter) *keys {
-	k := &keys{pattern: p}
+	k := &keys{pattern: p, filter: filter}
 	row := p.RowPattern().Fields
 	k.fields = make([]field, len(row))
 	for i, f := range row {

@@ -9,6 +9,7 @@
 //	{a: 7}                one point               {a: {$in: [1, 2]}}    two points
 //	{a: {$gt: 5}}         (5, end of the numbers) comparisons never leave their type
 //	{a: null}             the points null and undefined; a missing field is null
+//	{a: /^abc/}           the strings that begin so
 //
 // A filter is expanded into conjunctions, each with one span set per field. A conjunction
 // becomes key ranges from the first field on: points are prefixes under which the next
@@ -18,7 +19,7 @@
 // # What a plan promises
 //
 // Soundness: every document that matches lies in a range of the plan. A condition that is
-// not understood ($ne, $not, $nor, regular expressions, arrays) narrows nothing. Arrays
+// not understood ($ne, $not, $nor, other regular expressions, arrays) narrows nothing. Arrays
 // would need care, since {a: 7} also matches {a: [5, 7]}; but a shard-key field never holds
 // one. Minimality: a chunk that no range overlaps is not visited.
 //

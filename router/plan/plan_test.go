@@ -148,4 +148,7 @@ func describe(w *strings.Builder, p *Plan) {
 		fmt.Fprintf(w, "; one row")
 	}
 	fmt.Fprintf(w, "\n  %s\n", p.Reason())
+	if advice := p.Advice(); advice != "" {
+		fmt.Fprintf(w, "  %s\n", advice)
+	}
 }

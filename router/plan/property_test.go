@@ -71,7 +71,7 @@ func drawFilter(t *rapid.T, depth int) bson.D {
 }
 
 func drawCondition(t *rapid.T) any {
-	switch rapid.IntRange(0, 7).Draw(t, "condition") {
+	switch rapid.IntRange(0, 8).Draw(t, "condition") {
 	case 0, 1:
 		v := scalar(t)
 		if d, ok := v.(bson.D); ok && len(d) == 0 {
@@ -90,6 +90,9 @@ func drawCondition(t *rapid.T) any {
 		return bson.D{{Key: "$not", Value: bson.D{{Key: "$gt", Value: scalar(t)}}}}
 	case 5:
 		return bson.D{{Key: "$eq", Value: bson.A{scalar(t)}}}
+	case 8:
+		return bson.Regex{Pattern: rapid.SampledFrom([]string{"^a", "^ab?", "^a.", "a", "^", "^b|a", "^a{0}b", "^a+"}).Draw(t, "pattern"),
+			Options: rapid.SampledFrom([]string{"", "s", "i", "m"}).Draw(t, "options")}
 	}
 	ops := []string{"$gt", "$gte", "$lt", "$lte", "$ne"}
 	var d bson.D

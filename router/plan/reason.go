@@ -39,11 +39,25 @@ func (k *keys) reason() string {
 	case Range:
 		return fmt.Sprintf("conditions on %s, leading in the shard key %s", k.narrowing(), k.pattern)
 	}
+	return k.broadcast()
+}
+
+// broadcast says why every chunk may hold a match: what there is of conditions on the first
+// field narrows nothing.
+func (k *keys) broadcast() string {
 	first := k.fields[0]
+	why := fmt.Sprintf("no usable condition on %q, the first field of the shard key %s", first.Path, k.pattern)
 	if first.Hashed {
-		return fmt.Sprintf("no equality on %q, the first field of the shard key %s, and a hashed field has no ranges: every chunk may hold a match", first.Path, k.pattern)
+		why = fmt.Sprintf("no equality on %q, the first field of the shard key %s, and a hashed field has no ranges", first.Path, k.pattern)
 	}
-	return fmt.Sprintf("no usable condition on %q, the first field of the shard key %s: every chunk may hold a match", first.Path, k.pattern)
+	ops, branch := k.idle(k.filter)
+	if len(ops) > 0 && !first.Hashed {
+		why += fmt.Sprintf(" (%s narrows nothing)", strings.Join(ops, ", "))
+	}
+	if branch {
+		why += ", and a branch of $or has none"
+	}
+	return why + ": every chunk may hold a match"
 }
 
 // narrowing names the leading fields that every conjunction has a condition on.

@@ -94,6 +94,8 @@ func (f field) condition(n document.Node) spans {
 		}
 	case document.Gt, document.Gte, document.Lt, document.Lte:
 		return f.compare(n.Op, n.Value)
+	case document.Regex:
+		return f.begins(n.Value)
 	}
 	return nil
 }
