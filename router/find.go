@@ -29,6 +29,8 @@ type Query struct {
 	// MaxTime limits the operation, without the batches that follow the first; 0: the
 	// router's patience.
 	MaxTime time.Duration
+	// Trace records what shards were asked; nil: nobody looks.
+	Trace *Trace
 }
 
 // firstBatch is how many documents a find sends when nobody says: MongoDB's number.
@@ -212,6 +214,8 @@ func (r *Router) open(ctx context.Context, a *attempts, rd *read) (src stream, s
 func (r *Router) scatter(ctx context.Context, a *attempts, rd *read, groups []plan.Group, q rpc.Query) ([]*shardStream, error) {
 	streams := make([]*shardStream, len(groups))
 	errs := make([]error, len(groups))
+	rd.Trace.asked(groups)
+	defer rd.Trace.wait(r, r.host.Mono())
 	r.each(len(groups), func(i int) {
 		streams[i], errs[i] = r.openShard(ctx, a, rd, groups[i], q, len(groups))
 	})

@@ -100,7 +100,9 @@ func (o *inOrder) advance(ctx context.Context, a *attempts) error {
 	if o.limit > 0 {
 		q.Limit = o.limit - o.emitted
 	}
+	start := o.r.host.Mono()
 	st, err := o.r.openShard(ctx, a, o.rd, runs[0], q, 1)
+	o.rd.Trace.wait(o.r, start)
 	a.answered(ctx, runs[0].Shard, err)
 	if err != nil {
 		return err

@@ -41,12 +41,13 @@ type shardStream struct {
 	cursor uint64
 	held   int64 // bytes of the batch, in the memory for answers
 	shards int   // asked together, which share the memory
-	stats  rpc.ReadStats
+	trace  *Trace
 }
 
 // openShard sends a query to one group of `shards` that are asked at once.
 func (r *Router) openShard(ctx context.Context, a *attempts, rd *read, g plan.Group, q rpc.Query, shards int) (*shardStream, error) {
-	st := &shardStream{r: r, shard: g.Shard, header: a.header(rd.state, rd.coll, g.Shard), shards: shards}
+	st := &shardStream{r: r, shard: g.Shard, header: a.header(rd.state, rd.coll, g.Shard), shards: shards, trace: rd.Trace}
+	start := r.host.Mono()
 	b := r.batch(rd.First, shards)
 	req := &rpc.ReadRequest{Header: st.header, Targets: targets(g.Targets), Level: rd.Level, Query: q, Batch: b}
 	read := func(o readOwner) (*rpc.ReadReply, error) {
@@ -64,6 +65,7 @@ func (r *Router) openShard(ctx context.Context, a *attempts, rd *read, g plan.Gr
 		r.answers.Add(-int64(b.Bytes))
 		return nil, err
 	}
+	st.trace.answered(st.shard, g.Targets, reply, r.host.Mono()-start)
 	st.data, st.n = reply.DataVersion, reply.N
 	st.header.Deadline = 0 // that of the first batch; later ones have the caller's
 	st.take(reply, b)
@@ -80,9 +82,6 @@ func (s *shardStream) take(reply *rpc.ReadReply, b rpc.Batch) {
 	if len(s.docs) == 0 {
 		s.release()
 	}
-	s.stats.DocsExamined += reply.Stats.DocsExamined
-	s.stats.BucketRequests += reply.Stats.BucketRequests
-	s.stats.BucketBytes += reply.Stats.BucketBytes
 }
 
 func (s *shardStream) next(ctx context.Context, want int) (bson.Raw, error) {
@@ -111,10 +110,13 @@ func (s *shardStream) release() {
 // may have moved on: the client must start over.
 func (s *shardStream) fetch(ctx context.Context, want int) error {
 	req := &rpc.CursorRequest{Header: s.header, Cursor: s.cursor, Batch: s.r.batch(want, s.shards)}
-	until := s.r.host.Mono() + s.r.settings.Patience
+	start := s.r.host.Mono()
+	defer s.trace.wait(s.r, start)
+	until := start + s.r.settings.Patience
 	for wait := s.r.settings.BackoffMin; ; wait = min(2*wait, s.r.settings.BackoffMax) {
 		reply, err := s.owner.Cursor(ctx, req)
 		if err == nil {
+			s.trace.answered(s.shard, nil, reply, s.r.host.Mono()-start)
 			s.take(reply, req.Batch)
 			return nil
 		}

@@ -56,7 +56,7 @@ func (s *Commands) aggregate(ctx context.Context, c *call) (bson.Raw, error) {
 	p := push(stages)
 	p.query.Level, p.query.MaxTime = c.level, c.maxTime
 	if explain {
-		return s.explainQuery(ctx, c, ns, p.query)
+		return s.explainReply(ctx, &explained{call: c, ns: ns, query: p.query, pipe: p, stages: stages}, onlyPlan)
 	}
 	s.counts.command.Add(1)
 	ctx, cancel := c.limited(ctx)

@@ -4,18 +4,49 @@ import (
 	"context"
 
 	"github.com/granarydb/granary/chunkstore/mongoerr"
-	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/router"
-	"github.com/granarydb/granary/router/plan"
 	"github.com/granarydb/granary/router/wire"
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// explain shows where a command would go, without running it.
+// explained is a command to explain: where it goes is decided by a query, or by a write.
+type explained struct {
+	*call
+	ns    router.Namespace
+	query router.Query
+	write *router.Statement // nil: a query
+	field string            // of a distinct
+	// pipe is an aggregate, cut in two; shardStages are how many of its stages are in query.
+	pipe   pushed
+	stages []bson.Raw
+}
+
+// verbosity is how much an explain tells.
+type verbosity int
+
+const (
+	onlyPlan verbosity = iota
+	withStats
+	withAllPlans
+)
+
+var verbosities = map[string]verbosity{"queryPlanner": onlyPlan, "executionStats": withStats, "allPlansExecution": withAllPlans, "": withAllPlans}
+
+// explain shows where a command goes, and why. Unless only the plan is wanted the command is
+// carried out, except that nothing is written: the figures are those of that.
 func (s *Commands) explain(ctx context.Context, c *call) (bson.Raw, error) {
 	body, isDoc := c.fields[0].value.DocumentOK()
 	if !isDoc || len(body) <= 5 {
 		return nil, wrongType("explain", "explain", c.fields[0].value, "'object'")
+	}
+	v, known := verbosities[c.string("verbosity")]
+	if c.err == nil && !known {
+		c.fail(mongoerr.New(mongoerr.BadValue, "Enumeration value '%s' for field 'explain.verbosity' is not a valid value: "+
+			"it is queryPlanner, executionStats or allPlansExecution", c.string("verbosity")))
+	}
+	if c.err != nil {
+		return nil, c.err
 	}
 	e, err := body.IndexErr(0)
 	if err != nil {
@@ -29,116 +60,101 @@ func (s *Commands) explain(ctx context.Context, c *call) (bson.Raw, error) {
 	if err != nil {
 		return nil, err
 	}
-	q, err := s.explained(inner)
+	x, err := inner.explained()
 	if err != nil {
 		return nil, err
 	}
-	ns := inner.namespace()
-	if inner.err != nil {
-		return nil, inner.err
-	}
-	q.MaxTime = c.maxTime
-	return s.explainQuery(ctx, c, ns, q)
+	x.query.MaxTime = c.maxTime
+	ctx, cancel := c.limited(ctx)
+	defer cancel()
+	return s.explainReply(ctx, x, v)
 }
 
-// explained is the query that decides where a command goes.
-func (s *Commands) explained(c *call) (q router.Query, err error) {
-	statement := func(list string) bson.Raw {
-		if docs := c.docs(list); len(docs) > 0 {
-			d, _ := docs[0].Lookup("q").DocumentOK()
-			return d
-		}
-		return nil
-	}
+// explained reads a command for explain.
+func (c *call) explained() (*explained, error) {
+	x := &explained{call: c}
+	var err error
 	switch c.cmd.Name {
 	case "find":
-		q = c.findQuery()
-	case "count", "distinct":
-		q.Filter = c.doc("query")
+		x.query = c.findQuery()
+	case "count":
+		x.query = c.countQuery()
+	case "distinct":
+		x.query.Filter, x.field = c.doc("query"), c.string("key")
 	case "findAndModify":
-		q.Filter, q.Sort = c.doc("query"), c.doc("sort")
+		st := c.findAndModifyStatement()
+		x.write = &st
 	case "update":
-		q.Filter = statement("updates")
+		x.write, err = c.single("updates", c.updateStatement)
 	case "delete":
-		q.Filter = statement("deletes")
+		x.write, err = c.single("deletes", c.deleteStatement)
 	case "aggregate":
-		q = push(c.list("pipeline", c.value("pipeline"))).query
+		x.stages = c.list("pipeline", c.value("pipeline"))
+		x.pipe = push(x.stages)
+		x.query = x.pipe.query
 	default:
 		err = mongoerr.New(mongoerr.IllegalOperation, "explain of %s is not supported", c.cmd.Name)
 	}
-	return q, err
+	if err == nil {
+		x.ns, err = c.namespace(), c.err
+	}
+	if x.write != nil && err == nil {
+		x.query = searchOf(x.write)
+	}
+	x.query.Level = c.level
+	return x, err
 }
 
-func (s *Commands) explainQuery(ctx context.Context, c *call, ns router.Namespace, q router.Query) (bson.Raw, error) {
-	x, err := s.router.Explain(ctx, ns, q)
+// single is the one statement that can be explained.
+func (c *call) single(list string, parse func(bson.Raw) (router.Statement, error)) (*router.Statement, error) {
+	docs := c.docs(list)
+	if c.err == nil && len(docs) != 1 {
+		return nil, mongoerr.New(mongoerr.InvalidLength, "explained write batches must be of size 1. Got %d operations.", len(docs))
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	st, err := parse(docs[0])
+	return &st, err
+}
+
+// searchOf is the query that finds what a write concerns.
+func searchOf(st *router.Statement) router.Query {
+	q := router.Query{Filter: st.Filter, Sort: st.Sort}
+	if !st.Multi {
+		q.Limit = 1
+	}
+	if st.Kind == rpc.Delete {
+		q.Projection = bson.Raw(build().AppendInt32("_id", 1).Build())
+	}
+	return q
+}
+
+// explainReply plans, and carries out what is asked for.
+func (s *Commands) explainReply(ctx context.Context, x *explained, v verbosity) (bson.Raw, error) {
+	where, err := s.router.Explain(ctx, x.ns, x.query)
+	if x.write != nil {
+		where, err = s.router.ExplainWrite(ctx, x.ns, *x.write, x.query)
+	}
 	if err != nil {
 		return nil, err
 	}
-	b := build().
-		AppendDocument("queryPlanner", planner(ns, q, x)).
-		AppendDocument("serverInfo", build().AppendString("host", s.options.Address).AppendString("version", Version).Build()).
-		AppendDocument("command", c.Body)
+	p := &planned{explained: x, Explanation: where}
+	b := build()
+	if x.cmd.Name == "aggregate" {
+		p.appendSplit(b)
+	}
+	var r *ran
+	if v != onlyPlan {
+		if r, err = s.carryOut(ctx, x); err != nil {
+			return nil, err
+		}
+	}
+	b.AppendDocument("queryPlanner", p.planner(r))
+	if r != nil {
+		b.AppendDocument("executionStats", r.stats(p, v == withAllPlans))
+	}
+	b.AppendDocument("serverInfo", build().AppendString("host", s.options.Address).AppendString("version", Version).Build()).
+		AppendDocument("command", x.Body)
 	return ok(b), nil
-}
-
-func planner(ns router.Namespace, q router.Query, x *router.Explanation) []byte {
-	filter := q.Filter
-	if filter == nil {
-		filter = bson.Raw(build().Build())
-	}
-	winning := build()
-	if x.Plan == nil {
-		winning.AppendString("stage", "EOF").AppendString("reason", "the collection does not exist")
-	} else {
-		groups := x.Plan.ByShard()
-		winning.AppendString("stage", stageName(x.Plan, q, len(groups))).
-			AppendString("targeting", x.Plan.Kind.String()).
-			AppendString("reason", x.Plan.Reason()).
-			AppendInt32("chunks", int32(len(x.Plan.Targets)))
-		if x.Plan.Order != 0 {
-			winning.AppendInt32("inKeyOrder", int32(x.Plan.Order))
-		}
-		var shards []bson.Raw
-		for _, g := range groups {
-			shards = append(shards, explainGroup(x.State, g))
-		}
-		winning.AppendArray("shards", array(shards))
-	}
-	return build().
-		AppendInt32("mongosPlannerVersion", 1).
-		AppendString("namespace", ns.String()).
-		AppendDocument("parsedQuery", filter).
-		AppendDocument("winningPlan", winning.Build()).Build()
-}
-
-// stageName is MongoDB's name for how the shards' answers come together.
-func stageName(p *plan.Plan, q router.Query, shards int) string {
-	switch {
-	case shards == 0:
-		return "EOF"
-	case shards == 1:
-		return "SINGLE_SHARD"
-	case len(q.Sort) > 5 && p.Order == 0:
-		return "SHARD_MERGE_SORT"
-	}
-	return "SHARD_MERGE"
-}
-
-// explainGroup is one shard's part: its chunks, and whether the whole of each is read.
-func explainGroup(st *manifest.State, g plan.Group) bson.Raw {
-	b := build().AppendString("shardName", string(g.Shard))
-	if h := st.Shard(g.Shard); h != nil {
-		b.AppendString("connectionString", shardHost(h))
-	}
-	stage := "COLLSCAN"
-	var chunks []bson.Raw
-	for _, t := range g.Targets {
-		if t.Ranges != nil {
-			stage = "IXSCAN"
-		}
-		chunks = append(chunks, bson.Raw(build().
-			AppendDocument("min", t.Chunk.MinBSON).AppendDocument("max", t.Chunk.MaxBSON).
-			AppendInt32("ranges", int32(len(t.Ranges))).Build()))
-	}
-	return bson.Raw(b.AppendDocument("winningPlan", build().AppendString("stage", stage).Build()).AppendArray("chunks", array(chunks)).Build())
 }

@@ -155,12 +155,7 @@ func (s *Commands) killCursors(ctx context.Context, c *call) (bson.Raw, error) {
 }
 
 func (s *Commands) count(ctx context.Context, c *call) (bson.Raw, error) {
-	ns := c.namespace()
-	q := router.Query{Filter: c.doc("query"), Skip: c.count("skip", 0), Limit: c.int("limit"), Level: c.level, MaxTime: c.maxTime}
-	if q.Limit < 0 {
-		q.Limit = -q.Limit
-	}
-	c.simpleCollation()
+	ns, q := c.namespace(), c.countQuery()
 	if c.err != nil {
 		return nil, c.err
 	}
@@ -169,6 +164,16 @@ func (s *Commands) count(ctx context.Context, c *call) (bson.Raw, error) {
 		return nil, err
 	}
 	return ok(appendCount(build(), "n", n)), nil
+}
+
+// countQuery reads what count and its explain have in common.
+func (c *call) countQuery() router.Query {
+	q := router.Query{Filter: c.doc("query"), Skip: c.count("skip", 0), Limit: c.int("limit"), Level: c.level, MaxTime: c.maxTime}
+	if q.Limit < 0 {
+		q.Limit = -q.Limit
+	}
+	c.simpleCollation()
+	return q
 }
 
 // countRows counts stored documents or those that show the cluster.

@@ -10,7 +10,20 @@ import (
 )
 
 func (s *Commands) findAndModify(ctx context.Context, c *call) (bson.Raw, error) {
-	ns := c.written()
+	ns, st := c.written(), c.findAndModifyStatement()
+	if c.err != nil {
+		return nil, c.err
+	}
+	s.counts.command.Add(1)
+	results, err := s.router.Write(ctx, ns, router.Writes{Statements: []router.Statement{st}, Ordered: true, Retry: c.retry, MaxTime: c.maxTime})
+	if err != nil {
+		return nil, err
+	}
+	return findAndModifyReply(results[0], st.Kind == rpc.Delete)
+}
+
+// findAndModifyStatement reads the command.
+func (c *call) findAndModifyStatement() router.Statement {
 	st := router.Statement{
 		Kind: rpc.Update, Filter: c.doc("query"), Sort: c.doc("sort"), Update: c.value("update"), Upsert: c.bool("upsert"),
 		Projection: c.doc("fields"), Return: rpc.ReturnBefore, Stmt: int32(c.int("stmtId")),
@@ -34,21 +47,13 @@ func (s *Commands) findAndModify(ctx context.Context, c *call) (bson.Raw, error)
 	case !remove && absent(st.Update):
 		c.fail(mongoerr.New(mongoerr.FailedToParse, "Either an update or remove=true must be specified"))
 	}
-	if c.err != nil {
-		return nil, c.err
-	}
 	if after {
 		st.Return = rpc.ReturnAfter
 	}
 	if remove {
 		st.Kind = rpc.Delete
 	}
-	s.counts.command.Add(1)
-	results, err := s.router.Write(ctx, ns, router.Writes{Statements: []router.Statement{st}, Ordered: true, Retry: c.retry, MaxTime: c.maxTime})
-	if err != nil {
-		return nil, err
-	}
-	return findAndModifyReply(results[0], remove)
+	return st
 }
 
 func findAndModifyReply(r router.Result, remove bool) (bson.Raw, error) {
