@@ -116,8 +116,8 @@ func files(f func(rel, text string)) error {
 			return nil
 		}
 		info, err := d.Info()
-		if err != nil || !info.Mode().IsRegular() || info.Size() > textBytesMax {
-			return nil // gone, or no text
+		if err != nil || !info.Mode().IsRegular() || info.Size() > textBytesMax || d.Name() == ".git" {
+			return nil // gone, no text, or where a second work tree says what it belongs to
 		}
 		text, err := os.ReadFile(p)
 		if err != nil || !utf8.Valid(text) {
