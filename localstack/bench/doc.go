@@ -13,10 +13,11 @@
 //
 //	go test ./localstack/bench -run '^$' -bench . -cpu 2 -benchtime 3s
 //
-//	Insert       documents/s through the wire, and the writer's share of it
-//	FindOne      rate of findOne by _id over the rate of ping, the same clients
-//	GroupCommit  documents that share one log object, when a PUT takes 30 ms
-//	Writers      what a second and a fourth writer are worth, with the latency of S3
+//	Insert         documents/s through the wire, and the writer's share of it
+//	FindOne        rate of findOne by _id over the rate of ping, the same clients
+//	GroupCommit    documents that share one log object, when a PUT takes 30 ms
+//	ChangesBySize  moves and splits of a large chunk over those of a small one (-chunk-mb 1024)
+//	Writers        what a second and a fourth writer are worth, with the latency of S3
 //
 // The client runs in the same process on the same cores, so what it costs is in the times;
 // the benchmarks say how much that is. They report processor time (cpu-µs) as well, which a
