@@ -3,8 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/http"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -13,10 +11,7 @@ import (
 
 	"github.com/granarydb/granary/chunkstore/bucket/faultbucket"
 	"github.com/granarydb/granary/chunkstore/bucket/membucket"
-	"github.com/granarydb/granary/chunkstore/document"
-	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/localstack"
-	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/host"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -32,9 +27,9 @@ const clientsPerWriter = 16
 // The network is real (loopback); cpu-% says how busy the cores were, since a machine that is
 // full measures itself. An operation is one round of all three sizes.
 func BenchmarkWriters(b *testing.B) {
-	rigs := map[int]*fleet{}
+	rigs := map[int]*scaled{}
 	for _, n := range []int{1, 2, 4} {
-		rigs[n] = newFleet(b, n)
+		rigs[n] = newScaled(b, n)
 	}
 	for b.Loop() {
 		for _, n := range []int{1, 2, 4} {
@@ -52,12 +47,12 @@ func BenchmarkWriters(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// fleet is a cluster whose shards are each held by a writer of its own, over HTTP.
-type fleet struct {
+// scaled is a fleet on a slow store, and what was measured of it.
+type scaled struct {
+	*fleet
 	store         *faultbucket.Bucket
 	coll, few     *mongo.Collection
 	ids           []bson.RawValue
-	writers       int
 	writes, reads phase
 	all           took
 }
@@ -73,29 +68,11 @@ func (p *phase) busy() float64 {
 	return 100 * p.cpu.Seconds() / p.clock.Seconds() / float64(runtime.GOMAXPROCS(0))
 }
 
-func newFleet(b *testing.B, writers int) *fleet {
-	s := &fleet{store: faultbucket.New(membucket.New(), host.System(), nil), writers: writers}
+func newScaled(b *testing.B, writers int) *scaled {
+	s := &scaled{store: faultbucket.New(membucket.New(), host.System(), nil)}
 	// Tails stay in memory, as they do in life, and blocks do not.
-	o := localstack.Options{Shards: writers, Lease: 5 * time.Second, CacheBytes: 1 << 20, CollectEvery: time.Hour}
-	dialer := rpc.NewHTTPDialer("", host.System(), nil)
-	b.Cleanup(dialer.Close)
-	var owners []*localstack.Writer
-	for i := range writers {
-		owners = append(owners, serveWriter(b, s.store, dialer, shardName(i), o))
-	}
-	r, err := localstack.OpenRouter(b.Context(), s.store, host.System(), dialer, o)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = r.Close(context.Background()) })
-	client := serve(b, r.Commands)
-	for _, ns := range []string{"bench.fleet", "bench.few"} {
-		err = client.Database("admin").RunCommand(b.Context(), bson.D{{Key: "shardCollection", Value: ns}, {Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}}}, {Key: "numInitialChunks", Value: writers}}).Err()
-		if err != nil {
-			b.Fatal(err)
-		}
-	}
-	s.coll, s.few = client.Database("bench").Collection("fleet"), client.Database("bench").Collection("few")
+	s.fleet = startFleet(b, s.store, writers, localstack.Options{Shards: writers, Lease: 5 * time.Second, CacheBytes: 1 << 20, CollectEvery: time.Hour})
+	s.coll, s.few = s.spread(b, "bench.fleet"), s.spread(b, "bench.few")
 	d := newDocs(uint64(writers))
 	if _, err := s.few.InsertMany(b.Context(), d.batch(100*writers)); err != nil {
 		b.Fatal(err)
@@ -109,45 +86,16 @@ func newFleet(b *testing.B, writers int) *fleet {
 			s.ids = append(s.ids, doc.Lookup("_id"))
 		}
 	}
-	for i, w := range owners {
-		if _, err := w.Writer.Flush(b.Context(), &rpc.FlushRequest{Header: rpc.Header{Shard: shardName(i)}}); err != nil {
-			b.Fatal(err)
-		}
-	}
+	s.flush(b)
 	return s
 }
 
-func shardName(i int) manifest.ShardID { return manifest.ShardID(fmt.Sprintf("shard%02d", i+1)) }
-
-// serveWriter runs a writer for one shard until the benchmark ends.
-func serveWriter(b *testing.B, store *faultbucket.Bucket, dialer *rpc.HTTPDialer, shard manifest.ShardID, o localstack.Options) *localstack.Writer {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	role := localstack.WriterRole{Address: l.Addr().String(), Named: []manifest.ShardID{shard}}
-	w, err := localstack.OpenWriter(b.Context(), store, host.System(), dialer, role, o)
-	if err != nil {
-		b.Fatal(err)
-	}
-	check := func(doc []byte) error { return document.Validate(doc, document.Limits{}) }
-	server := &http.Server{Handler: rpc.Handler(w.Writer, w.Member, "", host.System(), check, w.Limits())}
-	go func() { _ = server.Serve(l) }()
-	b.Cleanup(func() {
-		if err := w.Close(context.Background()); err != nil {
-			b.Error(err)
-		}
-		_ = server.Close()
-	})
-	return w
-}
-
 // round writes for a while, then reads cold rows for a while and asks all shards meanwhile.
-func (s *fleet) round(b *testing.B) {
+func (s *scaled) round(b *testing.B) {
 	s.store.SetPlan(s3Latency())
 	defer s.store.SetPlan(nil)
 	const long = 2 * time.Second
-	s.writes.run(s.writers, long, func() error {
+	s.writes.run(len(s.writers), long, func() error {
 		_, err := s.coll.InsertOne(context.Background(), bson.D{{Key: "v", Value: 1}})
 		return err
 	}, b)
@@ -161,7 +109,7 @@ func (s *fleet) round(b *testing.B) {
 			time.Sleep(long / 40)
 		}
 	})
-	s.reads.run(s.writers, long, func() error { return findOne(s.coll, s.ids) }, b)
+	s.reads.run(len(s.writers), long, func() error { return findOne(s.coll, s.ids) }, b)
 	asked.Wait()
 }
 
