@@ -3,7 +3,6 @@ package manifest
 import (
 	"encoding/hex"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
@@ -23,39 +22,13 @@ func (c *Collection) Reshaping() bool {
 // WithReshaping is the collection with a mark of its own, in place of any other.
 func (c *Collection) WithReshaping(nonce [16]byte) Collection {
 	marked := c.WithoutReshaping()
-	start, doc := bsoncore.AppendDocumentStart(nil)
-	if o := marked.Options; len(o) > 5 {
-		doc = append(doc, o[4:len(o)-1]...)
-	}
-	doc = bsoncore.AppendStringElement(doc, reshapingOption, hex.EncodeToString(nonce[:]))
-	doc, _ = bsoncore.AppendDocumentEnd(doc, start)
-	marked.Options = doc
+	marked.Options = withOption(marked.Options, bsoncore.AppendStringElement(nil, reshapingOption, hex.EncodeToString(nonce[:])))
 	return marked
 }
 
 // WithoutReshaping is the collection with its options as their user gave them.
 func (c *Collection) WithoutReshaping() Collection {
 	plain := *c
-	if !c.Reshaping() {
-		return plain
-	}
-	start, doc := bsoncore.AppendDocumentStart(nil)
-	kept := 0
-	for rest := []byte(c.Options[4:]); ; {
-		e, next, ok := bsoncore.ReadElement(rest)
-		if !ok {
-			break
-		}
-		if e.Key() != reshapingOption {
-			doc = append(doc, e...)
-			kept++
-		}
-		rest = next
-	}
-	plain.Options = nil
-	if kept > 0 {
-		doc, _ = bsoncore.AppendDocumentEnd(doc, start)
-		plain.Options = bson.Raw(doc)
-	}
+	plain.Options = withoutOption(c.Options, reshapingOption)
 	return plain
 }

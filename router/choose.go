@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/granarydb/granary/chunkstore/document"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
@@ -142,9 +143,33 @@ func (w *writing) newGoal(k *work, newID func() bson.RawValue) (*goal, error) {
 	if at == 0 {
 		return nil, mongoerr.New(mongoerr.NoSuchKey, "the document of the upsert has no _id")
 	}
+	if err := w.lacksKey(k, doc); err != nil {
+		return nil, err
+	}
 	key, err := w.coll.Key.AppendKey(nil, doc)
 	if err != nil {
 		return nil, mongoerr.New(mongoerr.ShardKeyNotFound, "%v", err)
 	}
 	return &goal{key: key, id: id, doc: doc}, nil
+}
+
+// lacksKey says why an upsert that matched nothing does not insert doc: neither its filter
+// nor its update gives a value to every field of the shard key. (An insert that says nothing
+// of a field means null; an upsert that does is nearly always a mistyped filter.)
+func (w *writing) lacksKey(k *work, doc bson.Raw) error {
+	missing := w.coll.Key.Missing(doc)
+	if !w.coll.Sharded || len(missing) == 0 {
+		return nil
+	}
+	start, filter := bsoncore.AppendDocumentStart(nil)
+	if !isEmpty(k.Filter) {
+		filter = append(filter, k.Filter[4:len(k.Filter)-1]...)
+	}
+	for _, path := range missing {
+		filter = bsoncore.AppendStringElement(filter, path, "<value>")
+	}
+	filter, _ = bsoncore.AppendDocumentEnd(filter, start)
+	return mongoerr.New(mongoerr.ShardKeyNotFound, "Failed to target upsert by query :: could not extract exact shard key: no document of %s matches, "+
+		"and to insert one, filter or update must give a value to %s of the shard key %v; use the filter %s",
+		w.ns, strings.Join(missing, ", "), w.coll.Key, bson.Raw(filter))
 }

@@ -290,4 +290,30 @@ func (r *Router) AlterIndexes(ctx context.Context, ns Namespace, create bool, ch
 	return was, s.CollectionByName(ns.Database, ns.Collection), nil
 }
 
+// AlterOptions replaces the options of a collection by what change makes of them, and has
+// its owners see that. Errors: mongoerr NamespaceNotFound, change's.
+func (r *Router) AlterOptions(ctx context.Context, ns Namespace, change func(bson.Raw) bson.Raw, maxTime time.Duration) error {
+	ctx, a, cancel := r.begin(ctx, maxTime)
+	defer cancel()
+	owners := make(map[manifest.ShardID]manifest.CollectionID)
+	s, err := r.change(ctx, a, func(s *manifest.State) ([]manifest.Change, error) {
+		was := s.CollectionByName(ns.Database, ns.Collection)
+		if was == nil {
+			return nil, mongoerr.New(mongoerr.NamespaceNotFound, "ns does not exist: %s", ns)
+		}
+		n := *was
+		if n.Options = change(was.Options); bytes.Equal(n.Options, was.Options) {
+			return nil, nil
+		}
+		for chunk := range s.Chunks(was.ID) {
+			owners[chunk.Shard] = was.ID
+		}
+		return []manifest.Change{manifest.AlterCollection{Was: *was, Now: n}}, nil
+	})
+	if err == nil {
+		r.tell(ctx, a, s, owners)
+	}
+	return err
+}
+
 func sameIndex(a, b manifest.Index) bool { return a.Name == b.Name && bytes.Equal(a.Spec, b.Spec) }

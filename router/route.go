@@ -121,6 +121,9 @@ func (w *writing) upsertsInside(k *work, chunk *manifest.Chunk) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	if w.lacksKey(k, doc) != nil {
+		return false, nil // fine if there is a match: look for one
+	}
 	key, err := w.coll.Key.AppendShardKey(nil, doc)
 	if err != nil {
 		return false, mongoerr.New(mongoerr.ShardKeyNotFound, "%v", err)

@@ -11,6 +11,7 @@ import (
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/manifest/shardkey"
+	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 // ShardCollection gives a collection a shard key. One that does not exist is created with
@@ -73,6 +74,7 @@ func (r *Router) shardByID(ctx context.Context, a *attempts, ns Namespace, n New
 		}
 		now := *c
 		now.Sharded, now.Unique = true, n.Unique
+		now.Options = n.optionsOver(c.Options)
 		changes := []manifest.Change{manifest.AlterCollection{Was: *c, Now: now}}
 		for chunk := range s.Chunks(c.ID) {
 			if inside := pointsIn(chunk.Range, n.Points); len(inside) > 0 {
@@ -88,6 +90,15 @@ func (r *Router) shardByID(ctx context.Context, a *attempts, ns Namespace, n New
 		return mongoerr.New(mongoerr.OperationFailed, "collection %s was not marked as sharded", ns)
 	}
 	return nil
+}
+
+// optionsOver are the options of an existing collection, and what n asks for besides.
+func (n *NewCollection) optionsOver(old bson.Raw) bson.Raw {
+	asked := manifest.Collection{Options: n.Options}
+	if asked.RequiresShardKey() {
+		return manifest.WithRequireShardKey(old, true)
+	}
+	return old
 }
 
 // pointsIn are the points strictly inside r.
@@ -130,6 +141,7 @@ func (r *Router) reshapeMarked(ctx context.Context, a *attempts, s *manifest.Sta
 	}
 	reshape := manifest.ReshapeCollection{Collection: c.WithoutReshaping(), Owners: owners}
 	reshape.Collection.Key, reshape.Collection.Sharded, reshape.Collection.Unique = n.Key, true, n.Unique
+	reshape.Collection.Options = n.optionsOver(reshape.Collection.Options)
 	for _, x := range n.Indexes {
 		if !slices.ContainsFunc(c.Indexes, func(old manifest.Index) bool { return old.Name == x.Name }) {
 			reshape.Collection.Indexes = append(slices.Clone(reshape.Collection.Indexes), x)

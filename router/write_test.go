@@ -3,6 +3,7 @@ package router_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/granarydb/granary/chunkstore/document"
@@ -194,7 +195,7 @@ func TestUpsertsInsertWhenNothingMatches(t *testing.T) {
 			updateOf(t, `{"_id": 2}`, `{"$set": {"v": 2, "k": 15}}`),
 			updateOf(t, `{"k": 5, "_id": 3}`, `{"$set": {"v": 3, "w": 1}}`),
 			updateOf(t, `{"_id": 4}`, `{"k": 25, "v": 4}`),
-			many(updateOf(t, `{"_id": 5}`, `{"$set": {"v": 5}}`)),
+			many(updateOf(t, `{"_id": 5}`, `{"$set": {"v": 5, "k": 1}}`)),
 			many(updateOf(t, `{"k": 30, "_id": 6}`, `{"$set": {"v": 6}}`)),
 		} {
 			for try := range 2 {
@@ -209,16 +210,41 @@ func TestUpsertsInsertWhenNothingMatches(t *testing.T) {
 			}
 		}
 		same(t, 6, len(find(t, c.Router, `{}`)))
-		s := upsert(updateOf(t, `{"x": 1}`, `{"$set": {"v": 7}}`))
+		s := upsert(updateOf(t, `{"x": 1}`, `{"$set": {"v": 7, "k": 9}}`))
 		s.Return, s.Projection = rpc.ReturnAfter, raw(t, `{"_id": 0}`)
 		res := write(t, c.Router, s)
-		same(t, `{"x": {"$numberInt":"1"},"v": {"$numberInt":"7"}}`, res[0].Value.String())
+		same(t, `{"x": {"$numberInt":"1"},"k": {"$numberInt":"9"},"v": {"$numberInt":"7"}}`, res[0].Value.String())
 		if res[0].UpsertedID.Type != bson.TypeObjectID {
 			t.Fatalf("%+v", res[0])
 		}
 		s.Filter, s.Return = raw(t, `{"x": 2}`), rpc.ReturnBefore
 		if res = write(t, c.Router, s); res[0].Value != nil || res[0].UpsertedID.Type == 0 {
 			t.Fatalf("%+v", res[0])
+		}
+	})
+}
+
+// TestAnUpsertThatSaysNothingOfTheKeyIsRefused: it changes what it matches, however many
+// chunks there are, but inserts nothing under a key of null that nobody asked for.
+func TestAnUpsertThatSaysNothingOfTheKeyIsRefused(t *testing.T) {
+	in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
+		for i, points := range [][]string{nil, {`{"k": 10}`}} {
+			c.Router.Drop(context.Background(), ns, 0) //nolint:errcheck // the first time there is none
+			shard(t, c.Router, `{"k": 1, "l": 1}`, points...)
+			for _, s := range []router.Statement{
+				updateOf(t, `{"x": 1, "l": 2}`, `{"$inc": {"v": 1}}`), many(updateOf(t, `{"x": 1}`, `{"$inc": {"v": 1}, "$set": {"l": 3}}`)),
+			} {
+				results, err := c.Router.Write(context.Background(), ns, router.Writes{Statements: []router.Statement{upsert(s)}})
+				if err != nil || results[0].Err == nil || results[0].Err.Code != mongoerr.ShardKeyNotFound ||
+					!strings.Contains(results[0].Err.Message, "a value to k of the shard key { k: 1, l: 1 }") {
+					t.Fatalf("layout %d: %+v, %v", i, results, err)
+				}
+			}
+			write(t, c.Router, insertOf(t, `{"_id": 1, "x": 1}`))
+			res := write(t, c.Router, upsert(updateOf(t, `{"x": 1}`, `{"$inc": {"v": 1}}`)))
+			same(t, int64(1), res[0].Modified)
+			write(t, c.Router, upsert(updateOf(t, `{"x": 2, "k": null, "l": 1}`, `{"$inc": {"v": 1}}`)))
+			same(t, 2, len(find(t, c.Router, `{}`)))
 		}
 	})
 }

@@ -25,11 +25,13 @@ type exec struct {
 	r    *rpc.WriteRequest
 	coll *manifest.Collection
 	// whole: the shard key is the whole row key.
-	whole   bool
-	expires int64         // of the retry entries of this request, unix seconds
-	until   time.Duration // its deadline, Mono; 0: none
-	bytes   int64         // of its operations, about
-	results []rpc.WriteResult
+	whole bool
+	// required: the collection takes no document that lacks a field of the shard key.
+	required bool
+	expires  int64         // of the retry entries of this request, unix seconds
+	until    time.Duration // its deadline, Mono; 0: none
+	bytes    int64         // of its operations, about
+	results  []rpc.WriteResult
 	// last is the newest batch that a result rests on: one that has a record of this
 	// request, or one whose pending row or retry entry an operation saw.
 	last *batch
@@ -70,7 +72,7 @@ func (w *Writer) Write(ctx context.Context, r *rpc.WriteRequest) (*rpc.WriteRepl
 		return nil, fmt.Errorf("write to shard %s: %w: no collection %d", s.id, errkind.StaleVersion, r.Collection)
 	}
 	x := &exec{
-		s: s, r: r, coll: coll, whole: coll.Key.HasID(),
+		s: s, r: r, coll: coll, whole: coll.Key.HasID(), required: coll.RequiresShardKey(),
 		expires: w.host.Wall().Add(w.set.RetryFor).Unix(), results: make([]rpc.WriteResult, 0, len(r.Ops)),
 	}
 	if r.Deadline > 0 {

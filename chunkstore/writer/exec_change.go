@@ -62,6 +62,9 @@ func (x *exec) change(ctx context.Context, op *rpc.WriteOp) (res rpc.WriteResult
 		res, err = x.changeFirst(ctx, m)
 	}
 	if errors.As(err, &res.Err) {
+		if !op.Multi {
+			res = rpc.WriteResult{Err: res.Err} // it was not the one document after all
+		}
 		return res, x.fail(ctx, op, &res)
 	}
 	return res, err
@@ -235,7 +238,7 @@ func (x *exec) returned(m *mutation, res *rpc.WriteResult, before, after bson.Ra
 // pathOf is the row path of a document that is to be stored. Errors: *mongoerr.Error.
 func (x *exec) pathOf(doc bson.Raw) ([]byte, error) {
 	path, err := x.coll.Key.AppendKey(appendPath(nil, x.r.Collection, nil), doc)
-	if e := storable(doc, path, err); e != nil {
+	if e := x.storable(doc, path, err); e != nil {
 		return nil, e
 	}
 	return path, nil

@@ -3,6 +3,7 @@ package writer
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/chunkstore/reader"
@@ -95,17 +96,21 @@ func (x *exec) prepare() []insertion {
 			in.path = keys[from:len(keys):len(keys)]
 			in.latch, err = x.rowLatch(in.path)
 		}
-		in.err = storable(in.op.Doc, in.path, err)
+		in.err = x.storable(in.op.Doc, in.path, err)
 		run = append(run, in)
 	}
 	return run
 }
 
 // storable says why a document cannot be stored; keyErr is why it has no key.
-func storable(doc, path []byte, keyErr error) *mongoerr.Error {
+func (x *exec) storable(doc, path []byte, keyErr error) *mongoerr.Error {
 	switch {
 	case keyErr != nil:
 		return mongoerr.New(mongoerr.ShardKeyNotFound, "%v", keyErr)
+	case x.required && len(x.coll.Key.Missing(doc)) > 0:
+		return mongoerr.New(mongoerr.ShardKeyNotFound, "the document lacks %s of the shard key %v, and collection %s was given requireShardKey: true; "+
+			"set the field (null is a value), or collMod with requireShardKey: false lets it count as null",
+			strings.Join(x.coll.Key.Missing(doc), ", "), x.coll.Key, x.coll.Namespace())
 	case len(path)-4 > segment.MaxKeyBytes:
 		return mongoerr.New(mongoerr.BadValue, "shard key and _id take %d bytes, the most is %d", len(path)-4, segment.MaxKeyBytes)
 	case len(doc) > segment.MaxDocBytes:

@@ -64,6 +64,18 @@ func (p Pattern) Values(doc bson.Raw) []bson.RawValue {
 	return values
 }
 
+// Missing are the paths of the fields that doc does not have: their place in its key is that
+// of null.
+func (p Pattern) Missing(doc bson.Raw) []string {
+	var paths []string
+	for i, v := range p.Values(doc) {
+		if v.Type == 0 {
+			paths = append(paths, p.Fields[i].Path)
+		}
+	}
+	return paths
+}
+
 // Prefix is the shard-key part of a row key of this pattern, as a part of the same bytes.
 // Corrupt when rowKey is not exactly the fields and the _id.
 func (p Pattern) Prefix(rowKey []byte) ([]byte, error) {

@@ -15,9 +15,10 @@ func (s *Commands) definitions() []Command {
 		{
 			Name: "create", Help: "makes a collection", Run: s.create,
 			Fields: []string{"capped", "size", "max", "viewOn", "pipeline", "timeseries", "collation", "validator", "clusteredIndex",
-				"expireAfterSeconds", "changeStreamPreAndPostImages", "encryptedFields"},
+				"expireAfterSeconds", "changeStreamPreAndPostImages", "encryptedFields", "requireShardKey"},
 			Ignored: []string{"autoIndexId", "idIndex", "storageEngine", "indexOptionDefaults", "validationLevel", "validationAction", "flags"},
 		},
+		{Name: "collMod", Help: "changes the options of a collection", Fields: []string{"requireShardKey"}, Run: s.collMod},
 		{Name: "drop", Help: "removes a collection", Run: s.drop, Ignored: []string{"collectionUUID"}},
 		{Name: "dropDatabase", Help: "removes a database and its collections", Run: s.dropDatabase},
 		{Name: "listDatabases", Help: "the databases", Admin: true, Fields: []string{"filter", "nameOnly"}, Ignored: []string{"authorizedDatabases"}, Run: s.listDatabases},
@@ -40,10 +41,31 @@ func (s *Commands) create(ctx context.Context, c *call) (bson.Raw, error) {
 		}
 	}
 	c.simpleCollation()
+	options := manifest.WithRequireShardKey(nil, c.bool("requireShardKey"))
 	if c.err != nil {
 		return nil, c.err
 	}
-	if err := s.router.Create(ctx, ns, router.NewCollection{}, c.maxTime); err != nil {
+	if err := s.router.Create(ctx, ns, router.NewCollection{Options: options}, c.maxTime); err != nil {
+		return nil, err
+	}
+	return okReply(), nil
+}
+
+// collMod changes options. requireShardKey has owners refuse documents that lack a field of
+// the shard key; documents that are there already stay.
+func (s *Commands) collMod(ctx context.Context, c *call) (bson.Raw, error) {
+	ns := c.written()
+	require, given := c.bool("requireShardKey"), !absent(c.value("requireShardKey"))
+	if c.err != nil {
+		return nil, c.err
+	}
+	err := s.router.AlterOptions(ctx, ns, func(options bson.Raw) bson.Raw {
+		if !given {
+			return options
+		}
+		return manifest.WithRequireShardKey(options, require)
+	}, c.maxTime)
+	if err != nil {
 		return nil, err
 	}
 	return okReply(), nil
