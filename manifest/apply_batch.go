@@ -39,13 +39,17 @@ func (x Batch) apply(b *builder) error {
 	}
 	touched := map[CollectionID]int{}
 	seen := map[ChunkID]bool{}
+	holders := make([]ShardID, len(x.Chunks)) // any of them may have made the segments for all
+	for i := range x.Chunks {
+		holders[i] = x.Chunks[i].Shard
+	}
 	for _, bc := range x.Chunks {
 		if seen[bc.At.ID] {
 			return invalid(verb, x.Token.subject(), "chunk %d is named twice", bc.At.ID)
 		}
 		seen[bc.At.ID] = true
 		touched[bc.At.Collection]++
-		if err := b.batchChunk(verb+" "+x.Token.subject(), bc); err != nil {
+		if err := b.batchChunk(verb+" "+x.Token.subject(), bc, holders); err != nil {
 			return err
 		}
 	}
@@ -54,7 +58,7 @@ func (x Batch) apply(b *builder) error {
 
 // batchChunk adds one chunk's part of a batch. A live owner holds the keys and has chosen
 // the seq; on a free shard nobody holds them, so the seq must be above all others.
-func (b *builder) batchChunk(verb string, bc BatchChunk) error {
+func (b *builder) batchChunk(verb string, bc BatchChunk, holders []ShardID) error {
 	c, err := b.chunk(verb, bc.At)
 	if err != nil {
 		return err
@@ -80,7 +84,7 @@ func (b *builder) batchChunk(verb string, bc BatchChunk) error {
 	}
 	added.MaxSeq = max(added.MaxSeq, bc.Seq)
 	n := *c
-	if err := b.add(verb, &n, added, bc.Shard); err != nil {
+	if err := b.add(verb, &n, added, holders...); err != nil {
 		return err
 	}
 	b.replace(&n)
@@ -100,6 +104,17 @@ func (b *builder) raiseDataVersions(touched map[CollectionID]int) error {
 	}
 	b.setCollections(list)
 	return nil
+}
+
+func (r RaiseDataVersion) apply(b *builder) error {
+	c := b.s.Collection(r.Collection)
+	if c == nil {
+		return conflict("raise data version", fmt.Sprintf("collection %d", r.Collection), "it was dropped")
+	}
+	if c.DataVersion > 0 {
+		return nil
+	}
+	return b.raiseDataVersions(map[CollectionID]int{c.ID: 2})
 }
 
 func (d DirectCommit) apply(b *builder) error {
@@ -125,7 +140,7 @@ func (d DirectCommit) apply(b *builder) error {
 		}
 	}
 	n := *c
-	if err := b.add(verb, &n, d.Added, ""); err != nil {
+	if err := b.add(verb, &n, d.Added); err != nil {
 		return err
 	}
 	b.replace(&n)

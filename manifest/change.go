@@ -183,6 +183,9 @@ type (
 		Token  Token
 		Chunks []BatchChunk
 	}
+	// RaiseDataVersion is a Change: the collection's first DataVersion, before the owner of
+	// two chunks moves a document between them by its WAL alone. A raised one stays.
+	RaiseDataVersion struct{ Collection CollectionID }
 	// DirectCommit is a Change: rows for one chunk of a free shard. Preconditions: shard
 	// free at Epoch; chunk as named with exactly MaxSeq, which all seqs are above. No floor
 	// is touched.

@@ -25,14 +25,14 @@ func (s *State) Registered(c Creator) bool {
 }
 
 // add appends references to c, a copy that the caller owns, and books what they change. A
-// holder's segments ('s') are taken only from the shard `holder`.
-func (b *builder) add(verb string, c *Chunk, a Added, holder ShardID) error {
+// holder's segments ('s') are taken only from one of the shards `holders`.
+func (b *builder) add(verb string, c *Chunk, a Added, holders ...ShardID) error {
 	subject := fmt.Sprintf("chunk %d", c.ID)
 	refs := slices.Clone(a.Refs)
 	c.Refs = append(make([]SegmentRef, 0, len(c.Refs)+len(refs)), c.Refs...)
 	for i := range refs {
 		r := &refs[i]
-		if !b.s.Registered(r.Segment.Creator) || r.Segment.Creator.Kind == CreatorShard && r.Segment.Creator.Shard != holder {
+		if !b.s.Registered(r.Segment.Creator) || r.Segment.Creator.Kind == CreatorShard && !slices.Contains(holders, r.Segment.Creator.Shard) {
 			return conflict(verb, subject, "creator %s of %s is not registered, or does not commit here", r.Segment.Creator, r.Segment)
 		}
 		if err := fit(r, c); err != nil {

@@ -68,7 +68,8 @@ type Collection struct {
 	NoBalance bool
 	// SplitWithinKey lets one shard-key value span several chunks (bounds then show _id).
 	SplitWithinKey bool
-	// DataVersion is raised by each commit that changes rows of several of its chunks.
+	// DataVersion is raised by each commit that changes rows of several of its chunks. While
+	// it is 0, no document of the collection has ever gone from one chunk to another.
 	DataVersion DataVersion
 	// CreatedMillis is the creator's wall clock, for people.
 	CreatedMillis int64

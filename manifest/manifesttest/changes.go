@@ -46,6 +46,9 @@ var changes = map[string]func(*args) manifest.Change{
 	"abort": func(l *args) manifest.Change {
 		return manifest.DecideToken{Token: l.token(l.word(0), l.has("committed"))}
 	},
+	"dataversion": func(l *args) manifest.Change {
+		return manifest.RaiseDataVersion{Collection: manifest.CollectionID(l.int("collection"))}
+	},
 	"expire": func(l *args) manifest.Change { return manifest.ExpireTokens{Now: l.int("now")} },
 	"format": func(l *args) manifest.Change {
 		return manifest.RaiseFormat{MinReader: uint16(l.int("reader")), MinWriter: uint16(l.int("writer"))}
