@@ -36,7 +36,9 @@ func (s *shard) absorb(st *manifest.State) {
 		close(s.long.opened) // those who still find it too long wait again
 		s.long = nil
 	}
-	s.recut(s.differing(old, st))
+	gone, come := s.differing(old, st)
+	s.noteGained(old, come)
+	s.recut(gone, come)
 	for _, c := range s.chunks {
 		s.dropCovered(c)
 	}
@@ -71,6 +73,22 @@ func (s *shard) differing(old, st *manifest.State) (gone []*chunk, come []*manif
 		}
 	}
 	return gone, come
+}
+
+// noteGained remembers of which collections a chunk came that was, or had a part that was,
+// another shard's.
+func (s *shard) noteGained(old *manifest.State, come []*manifest.Chunk) {
+	if old == nil {
+		s.since = s.state.Version()
+		return
+	}
+	for _, c := range come {
+		for was := range old.ChunksIn(c.Collection, c.Range) {
+			if was.Shard != s.id {
+				s.gained[c.Collection] = s.state.Version()
+			}
+		}
+	}
 }
 
 // recut makes the chunks that came, of what there is of those that are gone.

@@ -9,7 +9,6 @@ import (
 	"github.com/granarydb/granary/chunkstore/document"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/chunkstore/reader"
-	"github.com/granarydb/granary/chunkstore/segment"
 	"github.com/granarydb/granary/chunkstore/wal"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -187,6 +186,11 @@ func (x *exec) changeRow(ctx context.Context, m *mutation, path []byte, g *grip,
 	if err != nil || doc == nil {
 		return res, unmatched, err
 	}
+	if many != nil {
+		if again, err := x.arrived(ctx, m.op, path[4:]); again || err != nil {
+			return res, unmatched, err
+		}
+	}
 	if ok, err := m.filter.MatchErr(doc); !ok || err != nil {
 		return res, unmatched, err
 	}
@@ -218,10 +222,8 @@ func (x *exec) changeRow(ctx context.Context, m *mutation, path []byte, g *grip,
 	if bytes.Equal(to, path) {
 		return res, settled, x.finish(ctx, m, many, &res, change{path: path, op: wal.Replace, doc: next})
 	}
-	if many != nil {
-		return res, settled, mongoerr.New(mongoerr.InvalidOptions, "Multi-update operations are not allowed when updating the shard key field.")
-	}
-	return x.changePath(ctx, m, path, to, next, &res, g)
+	out, err = x.rekey(ctx, m, many, change{path: path, op: wal.Delete}, to, next, &res, g)
+	return res, out, err
 }
 
 // returned fills in the document that the operation asks for.
@@ -244,46 +246,6 @@ func (x *exec) pathOf(doc bson.Raw) ([]byte, error) {
 	return path, nil
 }
 
-// changePath carries out an update that changes the row's key: inside the chunk both rows
-// change in one batch, else the answer says where the document would go.
-func (x *exec) changePath(ctx context.Context, m *mutation, from, to []byte, doc bson.Raw, res *rpc.WriteResult, g *grip) (rpc.WriteResult, outcome, error) {
-	inside, err := x.contains(m.op, to)
-	if err != nil {
-		return *res, settled, err
-	}
-	if !inside {
-		return rpc.WriteResult{MovesTo: doc}, settled, nil
-	}
-	h, err := x.rowLatch(to)
-	if err != nil {
-		return *res, settled, err
-	}
-	if !g.has(h) {
-		_, err := g.take(ctx, h)
-		return *res, restarted, err
-	}
-	taken, err := x.present(ctx, m.op, to)
-	if err == nil && taken != nil {
-		err = duplicateKey(x.coll, doc)
-	}
-	if err != nil {
-		return *res, settled, err
-	}
-	return *res, settled, x.finish(ctx, m, nil, res,
-		change{path: from, op: wal.Delete}, change{path: to, op: wal.Insert, doc: doc})
-}
-
-// contains reports whether a row belongs to the operation's chunk.
-func (x *exec) contains(op *rpc.WriteOp, path []byte) (bool, error) {
-	x.s.mu.Lock()
-	defer x.s.mu.Unlock()
-	c, _, err := x.writable(op.Target)
-	if err != nil || c == nil {
-		return false, err
-	}
-	return c.info.Range.Contains(path[4:]), nil
-}
-
 // present is the present document of a row, pending or durable; nil: none. The row's latch
 // keeps it present. Errors: errStale, those of a read.
 func (x *exec) present(ctx context.Context, op *rpc.WriteOp, path []byte) (bson.Raw, error) {
@@ -292,26 +254,41 @@ func (x *exec) present(ctx context.Context, op *rpc.WriteOp, path []byte) (bson.
 		if err != nil {
 			return nil, err
 		}
-		if !c.info.Range.Contains(path[4:]) {
-			x.s.mu.Unlock()
+		inside := c.info.Range.Contains(path[4:])
+		x.s.mu.Unlock()
+		if !inside {
 			return nil, errStale
+		}
+		if doc, gone, err := x.rowIn(ctx, c, path); err != nil || !gone {
+			return doc, err
+		}
+	}
+}
+
+// rowIn is present for a row of chunk c; gone: there is no such chunk here any more.
+func (x *exec) rowIn(ctx context.Context, c *chunk, path []byte) (doc bson.Raw, gone bool, err error) {
+	for {
+		x.s.mu.Lock()
+		if err := x.s.endErr; err != nil || c.gone {
+			x.s.mu.Unlock()
+			return nil, true, err
 		}
 		r, b := x.s.unflushedRow(c, path)
 		x.depend(b)
 		v := reader.View{Chunk: c.info}
 		x.s.mu.Unlock()
 		if r != nil {
-			return r.doc, nil
+			return r.doc, false, nil
 		}
 		row, live, err := x.s.flushedRow(ctx, v, path[4:])
 		if err == nil && live {
-			return row.Doc, nil
+			return row.Doc, false, nil
 		}
 		if err == nil {
-			return nil, nil
+			return nil, false, nil
 		}
 		if err = x.s.missing(ctx, err, v.Chunk); !errors.Is(err, errOtherRefs) {
-			return nil, err
+			return nil, false, err
 		}
 	}
 }
@@ -323,14 +300,9 @@ func (x *exec) finish(ctx context.Context, m *mutation, many *piece, res *rpc.Wr
 		return x.finishRow(ctx, m.op, many, res, changes)
 	}
 	return x.put(ctx, m.op, func(c *chunk) ([]change, error) {
-		e := x.entry(m.op, nil, nil)
+		e := x.answer(m.op, res)
 		if e == nil {
 			return changes, nil
-		}
-		e.Reply = answerReply(res)
-		if len(e.Reply) > segment.MaxDocBytes {
-			res.Value = nil // beyond the format: a retry gets the counts
-			e.Reply = answerReply(res)
 		}
 		if len(changes) == 0 {
 			return []change{{path: x.placeOf(m.op, c), op: wal.RetryOnly, retry: e}}, nil
@@ -374,29 +346,6 @@ func (x *exec) noMatch(ctx context.Context, m *mutation, key []byte, g *grip) (r
 	if err != nil {
 		return res, settled, err
 	}
-	inside, err := x.contains(m.op, path)
-	if err != nil {
-		return res, settled, err
-	}
-	if !inside {
-		return rpc.WriteResult{MovesTo: doc}, settled, nil
-	}
-	h, err := x.rowLatch(path)
-	if err != nil {
-		return res, settled, err
-	}
-	if !g.has(h) {
-		if again, err := g.take(ctx, h); err != nil || again {
-			return res, restarted, err
-		}
-	}
-	taken, err := x.present(ctx, m.op, path)
-	if err == nil && taken != nil {
-		err = duplicateKey(x.coll, doc)
-	}
-	if err != nil {
-		return res, settled, err
-	}
 	res.N = 1
 	res.UpsertedID, _ = document.Lookup(doc, "_id")
 	if m.op.Return == rpc.ReturnAfter {
@@ -404,5 +353,6 @@ func (x *exec) noMatch(ctx context.Context, m *mutation, key []byte, g *grip) (r
 			return res, settled, err
 		}
 	}
-	return res, settled, x.finish(ctx, m, nil, &res, change{path: path, op: wal.Insert, doc: doc})
+	out, err = x.rekey(ctx, m, nil, change{op: wal.RetryOnly}, path, doc, &res, g)
+	return res, out, err
 }

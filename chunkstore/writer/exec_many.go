@@ -165,24 +165,36 @@ func (x *exec) changeMatch(ctx context.Context, m *mutation, found bson.Raw, p *
 	if _, err := g.take(ctx, h); err != nil {
 		return err
 	}
-	if _, _, err := x.changeRow(ctx, m, path, g, p); err != nil {
-		return err
+	out := restarted
+	for n := 0; out == restarted; n++ {
+		if n == attemptsPerRow {
+			return crowded()
+		}
+		if _, out, err = x.changeRow(ctx, m, path, g, p); err != nil {
+			return err
+		}
 	}
 	p.last = path[4:]
 	p.done.Max = append(bytes.Clone(p.last), 0)
 	return nil
 }
 
+// passed counts a row that the piece has come to, and what happened to it.
+func (p *piece) passed(res *rpc.WriteResult, key []byte) {
+	p.n += res.N
+	p.modified += res.Modified
+	p.last, p.done.Max = key, append(bytes.Clone(key), 0)
+}
+
 // finishRow counts one row of a write of many, and appends its change with the progress up
 // to and with the row.
 func (x *exec) finishRow(ctx context.Context, op *rpc.WriteOp, p *piece, res *rpc.WriteResult, changes []change) error {
-	p.n += res.N
-	p.modified += res.Modified
 	if len(changes) == 0 {
+		p.n += res.N
+		p.modified += res.Modified
 		return nil
 	}
-	key := changes[0].path[4:]
-	p.last, p.done.Max = key, append(bytes.Clone(key), 0)
+	p.passed(res, changes[0].path[4:])
 	changes[0].piece = p
 	return x.put(ctx, op, func(*chunk) ([]change, error) { return changes, nil })
 }

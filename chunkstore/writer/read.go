@@ -14,11 +14,12 @@ import (
 // readAttempts bounds how often a read begins again because a segment went meanwhile.
 const readAttempts = 4
 
-// found is what a read saw: its targets at one moment, and the collection's data version
-// of that moment.
+// found is what a read saw: its targets at one moment, and of that moment the collection's
+// data version and the root version with which the shard last got a chunk of it.
 type found struct {
 	targets []query.Target
 	version manifest.DataVersion
+	gained  manifest.Version
 }
 
 // Read answers from what was durable at one moment of the call at which this process surely
@@ -93,6 +94,9 @@ func (s *shard) viewAll(r *rpc.ReadRequest) (f found, g *gate, err error) {
 		return f, nil, fmt.Errorf("%w: no collection %d", errkind.StaleVersion, r.Collection)
 	}
 	f.version = coll.DataVersion
+	if f.version > 0 {
+		f.gained = max(s.since, s.gained[coll.ID])
+	}
 	f.targets = make([]query.Target, len(r.Targets))
 	for i := range r.Targets {
 		t := &r.Targets[i]
@@ -110,7 +114,7 @@ func (s *shard) viewAll(r *rpc.ReadRequest) (f found, g *gate, err error) {
 
 // answer makes the first reply, and leaves a cursor for the rest.
 func (s *shard) answer(ctx context.Context, r *rpc.ReadRequest, cur *query.Cursor, f found) (reply *rpc.ReadReply, err error) {
-	reply = &rpc.ReadReply{DataVersion: f.version}
+	reply = &rpc.ReadReply{DataVersion: f.version, Gained: f.gained}
 	if r.Query.Mode == rpc.Count {
 		reply.N, err = cur.Count(ctx)
 		reply.Stats = cur.Stats()

@@ -31,6 +31,9 @@ const (
 	duplicated recorded = 6
 	// errored: the operation ended in an error, which follows.
 	errored recorded = 7
+	// arrived: a write of many documents brought the row here, by a change of its key.
+	// Nothing follows.
+	arrived recorded = 8
 )
 
 func kindOf(e *segment.RetryEntry) recorded {
@@ -44,6 +47,7 @@ var (
 	insertedReply   = []byte{byte(inserted)}
 	refusedReply    = []byte{byte(refused)}
 	duplicatedReply = []byte{byte(duplicated)}
+	arrivedReply    = []byte{byte(arrived)}
 )
 
 // Marks of what follows the counts of an answered Reply.

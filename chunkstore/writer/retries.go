@@ -72,7 +72,9 @@ type txn struct {
 // it is durable, the one before is kept for a flush.
 type retry struct {
 	segment.RetryEntry
-	from []byte // of a progress: where its rows begin
+	// from tells entries of one kind apart: where the rows of a progress begin, or the row
+	// that arrived.
+	from []byte
 	// in is the batch that will make it durable, or nil.
 	in *batch
 	// at covers the WAL object that holds it; nil when it came from a segment.
@@ -84,12 +86,15 @@ type retry struct {
 func recall(stored segment.RetryEntry, at *stamp) (*retry, error) {
 	e := &retry{RetryEntry: stored, at: at}
 	e.Key, e.Reply = bytes.Clone(stored.Key), bytes.Clone(stored.Reply)
-	if kindClass(e) == 1 {
+	switch kindClass(e) {
+	case 1:
 		p, err := parseProgress(e.Reply)
 		if err != nil {
 			return nil, err
 		}
 		e.from = p.done.Min
+	case 3:
+		e.from = e.Key
 	}
 	return e, nil
 }
@@ -122,13 +127,15 @@ func (e *retry) slot(o *retry) int {
 }
 
 // kindClass keeps apart what one operation id may have in one chunk: its result, each part
-// of its progress, and its intent.
+// of its progress, its intent, and the rows that it brought.
 func kindClass(e *retry) int {
 	switch kindOf(&e.RetryEntry) {
 	case progressed:
 		return 1
 	case intended:
 		return 2
+	case arrived:
+		return 3
 	}
 	return 0
 }
@@ -180,6 +187,28 @@ func (t *retries) parts(op rpc.OpID) (found []*retry) {
 	return found
 }
 
+// arrival is the entry by which op brought the row with the key, or nil.
+func (t *retries) arrival(op rpc.OpID, key []byte) *retry {
+	return t.like(&retry{RetryEntry: segment.RetryEntry{Op: segment.OpID(op), Reply: arrivedReply}, from: key})
+}
+
+// like is the entry in e's slot, or nil.
+func (t *retries) like(e *retry) *retry {
+	s := t.sessions[e.Op.Session]
+	if s == nil {
+		return nil
+	}
+	i, ok := s.search(e.Op.Txn)
+	if !ok {
+		return nil
+	}
+	list := s.txns[i].entries
+	if at, ok := slices.BinarySearchFunc(list, e, (*retry).slot); ok {
+		return list[at]
+	}
+	return nil
+}
+
 // tooOld reports whether op may have been done and forgotten.
 func (t *retries) tooOld(op rpc.OpID) bool {
 	s := t.sessions[op.Session]
@@ -229,9 +258,7 @@ func (t *retries) replace(at **retry, e *retry) {
 
 // learn adds what a segment knows, unless the table knows better.
 func (t *retries) learn(e *retry) {
-	known := false
-	t.find(e.op(), func(k *retry) { known = known || k.slot(e) == 0 && !furtherThan(e, k) })
-	if !known {
+	if k := t.like(e); k == nil || furtherThan(e, k) {
 		t.put(e)
 	}
 }

@@ -62,7 +62,11 @@ type shard struct {
 	// reshaping are the collections in state that take no writes now.
 	reshaping map[manifest.CollectionID]bool
 	chunks    map[manifest.ChunkID]*chunk
-	latches   latches
+	// since is the version of the first root absorbed, and gained that with which a chunk of
+	// a collection last came from another shard; see exec_rekey.go for what readers need it.
+	since   manifest.Version
+	gained  map[manifest.CollectionID]manifest.Version
+	latches latches
 	// Apart, since retry entries keep the paths alive long after the documents are flushed.
 	paths, docs arena
 	slab        []row // to be
@@ -94,7 +98,8 @@ func newShard(w *Writer, id manifest.ShardID, epoch manifest.Epoch, cluster mani
 		writing: w.actor("%s %d committer", id, epoch), working: w.actor("%s %d janitor", id, epoch),
 		ended: make(chan struct{}), idle: make(chan struct{}), kick: make(chan struct{}, 1), jobs: make(chan *job, jobsMax),
 		phase: Claimed, unserved: newGate(), chunks: make(map[manifest.ChunkID]*chunk),
-		open: newBatch(1, nil), durable: manifest.Position{Epoch: epoch}, lease: lease{length: w.set.Lease},
+		gained: make(map[manifest.CollectionID]manifest.Version),
+		open:   newBatch(1, nil), durable: manifest.Position{Epoch: epoch}, lease: lease{length: w.set.Lease},
 	}
 }
 

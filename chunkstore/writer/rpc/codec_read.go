@@ -80,6 +80,7 @@ func (r *ReadReply) Append(dst []byte) []byte {
 	e.int("cursor", int64(r.Cursor))
 	e.int("n", r.N)
 	e.int("dataVersion", int64(r.DataVersion))
+	e.int("gained", int64(r.Gained))
 	e.int("examined", r.Stats.DocsExamined)
 	e.int("requests", r.Stats.BucketRequests)
 	e.int("bytes", r.Stats.BucketBytes)
@@ -101,6 +102,8 @@ func (r *ReadReply) Parse(doc []byte) error {
 			r.N = f.int()
 		case "dataVersion":
 			r.DataVersion = manifest.DataVersion(f.int())
+		case "gained":
+			r.Gained = manifest.Version(f.int())
 		case "examined":
 			r.Stats.DocsExamined = f.int()
 		case "requests":

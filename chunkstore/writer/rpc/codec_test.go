@@ -132,8 +132,8 @@ var generated = map[string]func(*rapid.T) message{
 	"ReadReply": func(t *rapid.T) message {
 		return &rpc.ReadReply{
 			Docs: rapid.SliceOfN(genFull, 0, 4).Draw(t, "docs"), Cursor: rapid.Uint64().Draw(t, "cursor"), N: rapid.Int64().Draw(t, "n"),
-			DataVersion: manifest.DataVersion(rapid.Uint64().Draw(t, "dv")),
-			Stats:       rpc.ReadStats{DocsExamined: rapid.Int64().Draw(t, "ex"), BucketRequests: rapid.Int64().Draw(t, "rq"), BucketBytes: rapid.Int64().Draw(t, "by")},
+			DataVersion: manifest.DataVersion(rapid.Uint64().Draw(t, "dv")), Gained: manifest.Version(rapid.Uint64().Draw(t, "gained")),
+			Stats: rpc.ReadStats{DocsExamined: rapid.Int64().Draw(t, "ex"), BucketRequests: rapid.Int64().Draw(t, "rq"), BucketBytes: rapid.Int64().Draw(t, "by")},
 		}
 	},
 	"CursorRequest": func(t *rapid.T) message {
@@ -301,7 +301,7 @@ func examples() map[string]message {
 			Query: rpc.Query{Mode: rpc.Keys, Filter: doc(bson.E{Key: "a", Value: 1}), Sort: doc(bson.E{Key: "b", Value: -1}), KeyOrder: -1, Skip: 1, Limit: 10, WithSortKey: true},
 			Batch: rpc.Batch{Docs: 101, Bytes: 1 << 20},
 		},
-		"ReadReply":     &rpc.ReadReply{Docs: []bson.Raw{doc(bson.E{Key: "_id", Value: 1}), doc()}, Cursor: 1 << 63, N: 2, DataVersion: 3, Stats: rpc.ReadStats{DocsExamined: 4, BucketRequests: 5, BucketBytes: 6}},
+		"ReadReply":     &rpc.ReadReply{Docs: []bson.Raw{doc(bson.E{Key: "_id", Value: 1}), doc()}, Cursor: 1 << 63, N: 2, DataVersion: 3, Gained: 7, Stats: rpc.ReadStats{DocsExamined: 4, BucketRequests: 5, BucketBytes: 6}},
 		"CursorRequest": &rpc.CursorRequest{Header: h, Cursor: 1 << 63, Close: true},
 		"WriteRequest": &rpc.WriteRequest{Header: h, Targets: targets, Ordered: true, Ops: []rpc.WriteOp{
 			{Kind: rpc.Insert, Op: session, Doc: doc(bson.E{Key: "_id", Value: 1})},

@@ -126,7 +126,12 @@ type ReadReply struct {
 	N      int64  // Count
 	// DataVersion is the collection's in the root that the answer is of.
 	DataVersion manifest.DataVersion
-	Stats       ReadStats
+	// Gained, on the first batch of a collection whose DataVersion is not 0, is the root
+	// version with which the shard last got a chunk of the collection from another. A reader
+	// that was planned on an older one, and that asks other shards too, must plan again:
+	// documents can have gone between that chunk and others without a new DataVersion.
+	Gained manifest.Version
+	Stats  ReadStats
 }
 
 // ReadStats is what an answer cost, for explain and metrics.
