@@ -191,6 +191,9 @@ func (r *Router) open(ctx context.Context, a *attempts, rd *read) (src stream, s
 	}
 	if rd.ordered() {
 		if runs := rd.plan.Runs(); len(runs) > 1 {
+			if rd.coll.DataVersion > 0 {
+				return r.together(ctx, a, rd, runs[0])
+			}
 			o := newInOrder(r, rd)
 			return o, rd.Skip, o.advance(ctx, a)
 		}
@@ -204,13 +207,40 @@ func (r *Router) open(ctx context.Context, a *attempts, rd *read) (src stream, s
 	case len(groups) == 1:
 		return streams[0], 0, nil
 	case rd.sort != nil:
-		return &merge{streams: streams}, rd.Skip, nil
+		return newMerge(streams, "s", false), rd.Skip, nil
 	}
 	return concat(streams), rd.Skip, nil
 }
 
-// scatter sends q to all groups at once. Their answers are of one data version, or the
-// error is StaleVersion.
+// together is for a sort by the shard key in a collection whose documents go from chunk to
+// chunk. Chunks that are read one after another could show one of them twice, or not at all.
+// So all shards are asked at once, each for all of its chunks, and their rows, which come in
+// key order, are merged. An answer that the first run of chunks makes alone needs no other.
+func (r *Router) together(ctx context.Context, a *attempts, rd *read, first plan.Group) (stream, int64, error) {
+	if rd.Skip == 0 && rd.Limit > 0 && rd.Limit <= firstBatch {
+		start := r.host.Mono()
+		st, err := r.openShard(ctx, a, rd, first, rd.request(1), 1)
+		rd.Trace.wait(r, start)
+		a.answered(ctx, first.Shard, err)
+		if err != nil {
+			return nil, 0, err
+		}
+		if int64(len(st.docs)) == rd.Limit {
+			return st, 0, nil
+		}
+		st.close(ctx)
+	}
+	groups := rd.plan.ByShard()
+	q := rd.request(len(groups))
+	q.Mode = rpc.Keys
+	streams, err := r.scatter(ctx, a, rd, groups, q)
+	if err != nil {
+		return nil, 0, err
+	}
+	return newMerge(streams, "k", rd.plan.Order < 0), rd.Skip, nil
+}
+
+// scatter sends q to all groups at once. Their answers agree, or the error is StaleVersion.
 func (r *Router) scatter(ctx context.Context, a *attempts, rd *read, groups []plan.Group, q rpc.Query) ([]*shardStream, error) {
 	streams := make([]*shardStream, len(groups))
 	errs := make([]error, len(groups))
@@ -222,18 +252,34 @@ func (r *Router) scatter(ctx context.Context, a *attempts, rd *read, groups []pl
 	for i, g := range groups {
 		a.answered(ctx, g.Shard, errs[i])
 	}
-	if err := firstError(errs); err != nil {
+	err := firstError(errs)
+	if err == nil {
+		err = rd.agree(streams)
+	}
+	if err != nil {
 		closeAll(ctx, streams)
 		return nil, err
 	}
+	return streams, nil
+}
+
+// agree makes sure that no document that went from one shard's chunks to another's is seen
+// by half: a commit that moved one raises the data version, and a shard that moved one
+// between chunks that are planned on different shards says that it got one of them since.
+func (rd *read) agree(streams []*shardStream) error {
 	for _, s := range streams[1:] {
 		if s.data != streams[0].data {
-			closeAll(ctx, streams)
-			return nil, fmt.Errorf("find %s: shard %s answers of data version %d, shard %s of %d: %w",
+			return fmt.Errorf("find %s: shard %s answers of data version %d, shard %s of %d: %w",
 				rd.ns, streams[0].shard, streams[0].data, s.shard, s.data, errkind.StaleVersion)
 		}
 	}
-	return streams, nil
+	for _, s := range streams {
+		if len(streams) > 1 && s.gained > rd.state.Version() {
+			return fmt.Errorf("find %s: shard %s got a chunk with root version %d, planned on %d: %w",
+				rd.ns, s.shard, s.gained, rd.state.Version(), errkind.StaleVersion)
+		}
+	}
+	return nil
 }
 
 // firstError is the error that decides what happens next: one that ends the operation

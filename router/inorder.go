@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/granarydb/granary/chunkstore/mongoerr"
-	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/router/plan"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -13,16 +12,15 @@ import (
 
 // inOrder visits runs of chunks one after another, for a sort by the shard key: the first
 // ten of a hundred chunks ask one shard. A run is opened when the one before is spent, on
-// the newest map: what is left of the key space is planned again. All runs must be of one
-// data version; before the first document has left, another one starts over.
+// the newest map: what is left of the key space is planned again. That is exact as long as no
+// document of the collection has ever gone from chunk to chunk: data version 0. When one has
+// by the time that a run is opened, all runs are opened together, unless a document has left.
 type inOrder struct {
-	r    *Router
-	rd   *read
-	plan *plan.Plan // of what is left
-	run  *shardStream
-	// data is the version of the first run.
-	data    manifest.DataVersion
-	opened  bool
+	r       *Router
+	rd      *read
+	plan    *plan.Plan // of what is left
+	run     *shardStream
+	all     stream // of all runs, opened together
 	emitted int64
 	limit   int64 // of all runs together, skipped documents included; 0: none
 }
@@ -33,6 +31,9 @@ func newInOrder(r *Router, rd *read) *inOrder {
 
 func (o *inOrder) next(ctx context.Context, want int) (bson.Raw, error) {
 	for {
+		if o.all != nil {
+			return o.all.next(ctx, want)
+		}
 		if o.run != nil {
 			doc, err := o.run.next(ctx, want)
 			if err != nil {
@@ -60,7 +61,11 @@ func (o *inOrder) reopen(ctx context.Context) error {
 	a.begun = true // a part of the answer has left
 	for {
 		err := o.replan(ctx, a)
-		if err == nil {
+		if err == nil && o.emitted == 0 && o.rd.coll.DataVersion > 0 {
+			if runs := o.rd.plan.Runs(); len(runs) > 0 {
+				o.all, _, err = o.r.together(ctx, a, o.rd, runs[0])
+			}
+		} else if err == nil {
 			err = o.advance(ctx, a)
 		}
 		if err == nil {
@@ -107,16 +112,15 @@ func (o *inOrder) advance(ctx context.Context, a *attempts) error {
 	if err != nil {
 		return err
 	}
-	if o.opened && st.data != o.data && o.emitted > 0 {
+	switch {
+	case st.data > 0 && o.emitted > 0:
 		st.close(ctx)
-		return mongoerr.New(mongoerr.SnapshotUnavailable, "%s was changed by a batch while the cursor was open; run the query again", o.rd.ns)
-	}
-	if o.opened && st.data != o.data {
+		return mongoerr.New(mongoerr.SnapshotUnavailable, "documents of %s changed their shard key while the cursor was open; run the query again", o.rd.ns)
+	case st.data > 0:
 		st.close(ctx)
-		o.opened, o.plan = false, o.rd.plan
-		return fmt.Errorf("visit %s in order: data version %d after %d: %w", o.rd.ns, st.data, o.data, errkind.StaleVersion)
+		return fmt.Errorf("visit %s in order: it has data version %d by now: %w", o.rd.ns, st.data, errkind.StaleVersion)
 	}
-	o.run, o.data, o.opened = st, st.data, true
+	o.run = st
 	rest := *o.plan
 	rest.Targets = rest.Targets[len(runs[0].Targets):]
 	o.plan = &rest
@@ -124,6 +128,9 @@ func (o *inOrder) advance(ctx context.Context, a *attempts) error {
 }
 
 func (o *inOrder) spent() bool {
+	if o.all != nil {
+		return o.all.spent()
+	}
 	if o.run != nil && !o.run.spent() {
 		return false
 	}
@@ -131,6 +138,9 @@ func (o *inOrder) spent() bool {
 }
 
 func (o *inOrder) close(ctx context.Context) {
+	if o.all != nil {
+		o.all.close(ctx)
+	}
 	if o.run != nil {
 		o.run.close(ctx)
 	}

@@ -36,7 +36,8 @@ type shardStream struct {
 	header rpc.Header
 	shard  manifest.ShardID
 	data   manifest.DataVersion
-	n      int64 // a count
+	gained manifest.Version // rpc.ReadReply.Gained
+	n      int64            // a count
 	docs   []bson.Raw
 	cursor uint64
 	held   int64 // bytes of the batch, in the memory for answers
@@ -66,7 +67,7 @@ func (r *Router) openShard(ctx context.Context, a *attempts, rd *read, g plan.Gr
 		return nil, err
 	}
 	st.trace.answered(st.shard, g.Targets, reply, r.host.Mono()-start)
-	st.data, st.n = reply.DataVersion, reply.N
+	st.data, st.gained, st.n = reply.DataVersion, reply.Gained, reply.N
 	st.header.Deadline = 0 // that of the first batch; later ones have the caller's
 	st.take(reply, b)
 	return st, nil
