@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/granarydb/granary/chunkstore/mongoerr"
@@ -204,7 +205,10 @@ func (r *Router) MergeChunks(ctx context.Context, ns Namespace, bounds [2]bson.R
 // errMerged: one chunk is left.
 var errMerged = errors.New("one chunk is left")
 
-// mergeOnce makes one chunk of the first two. Their rows must be in segments up to one floor,
+// mergesMax bounds the merges of one commit.
+const mergesMax = 1000
+
+// mergeOnce makes one chunk of every two. Their rows must be in segments up to one floor,
 // therefore their owner flushes first.
 func (r *Router) mergeOnce(ctx context.Context, a *attempts, ns Namespace, bounds [2]bson.Raw) error {
 	s, err := a.load(ctx)
@@ -235,13 +239,25 @@ func (r *Router) mergeOnce(ctx context.Context, a *attempts, ns Namespace, bound
 	if len(chunks) == 1 {
 		return errMerged
 	}
-	if s.EffectiveFloor(chunks[0]) != s.EffectiveFloor(chunks[1]) {
+	if slices.ContainsFunc(chunks, func(x *manifest.Chunk) bool { return s.EffectiveFloor(x) != s.EffectiveFloor(first) }) {
 		if err := r.flushShard(ctx, a, s, c, first.Shard); err != nil {
 			return err
 		}
 	}
-	_, err = r.commit(ctx, manifest.Merge{Left: chunks[0].At(), Right: chunks[1].At()})
+	var changes []manifest.Change
+	for i := 0; i+1 < len(chunks) && len(changes) < mergesMax; i += 2 {
+		changes = append(changes, manifest.Merge{Left: chunks[i].At(), Right: chunks[i+1].At()})
+	}
+	_, err = r.commit(ctx, changes...)
 	return err
+}
+
+// known refuses a shard that there is not.
+func known(s *manifest.State, shard manifest.ShardID) error {
+	if s.Shard(shard) == nil {
+		return mongoerr.New(mongoerr.ShardNotFound, "Shard %s not found; the shards are listed by: db.adminCommand({ listShards: 1 })", shard)
+	}
+	return nil
 }
 
 func (r *Router) flushShard(ctx context.Context, a *attempts, s *manifest.State, c *manifest.Collection, shard manifest.ShardID) error {
@@ -280,14 +296,19 @@ func (r *Router) moveOnce(ctx context.Context, a *attempts, ns Namespace, at Whe
 	if err != nil {
 		return err
 	}
-	if s.Shard(to) == nil {
-		return mongoerr.New(mongoerr.ShardNotFound, "Shard %s not found; the shards are listed by: db.adminCommand({ listShards: 1 })", to)
+	if err := known(s, to); err != nil {
+		return err
 	}
 	chunk, err := chunkAt(s, c, at)
 	if err != nil || chunk.Shard == to {
 		return err
 	}
-	_, err = ask(ctx, a, s, chunk.Shard, func(o rpc.Owner) (*rpc.MoveReply, error) {
+	return r.handOver(ctx, a, s, c, chunk, to)
+}
+
+// handOver asks the owner of a chunk to give it to a shard.
+func (r *Router) handOver(ctx context.Context, a *attempts, s *manifest.State, c *manifest.Collection, chunk *manifest.Chunk, to manifest.ShardID) error {
+	_, err := ask(ctx, a, s, chunk.Shard, func(o rpc.Owner) (*rpc.MoveReply, error) {
 		return o.Move(ctx, &rpc.MoveRequest{Header: a.header(s, c, chunk.Shard), Chunk: chunk.At(), To: to})
 	})
 	a.answered(ctx, chunk.Shard, err)

@@ -1,7 +1,9 @@
 package document
 
 import (
+	"github.com/granarydb/granary/chunkstore/document/number"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
+	"github.com/granarydb/granary/manifest/shardkey"
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
@@ -39,7 +41,12 @@ var functions = map[string]function{
 	"$mergeObjects": {0, anyNumber, mergeObjects},
 
 	// types
-	"$type": {1, 1, typeOf}, "$isNumber": {1, 1, isNumber},
+	"$type": {1, 1, typeOf}, "$isNumber": {1, 1, isNumber}, "$toHashedIndexKey": {1, 1, toHashedIndexKey},
+}
+
+// toHashedIndexKey is where a hashed shard key puts a value.
+func toHashedIndexKey(_ *evaluation, _ string, args []bson.RawValue) (bson.RawValue, error) {
+	return number.Int64(shardkey.Hash(args[0])).Value(), nil
 }
 
 func ordering(holds func(int) bool) func(*evaluation, string, []bson.RawValue) (bson.RawValue, error) {

@@ -50,6 +50,11 @@ func (s *Commands) aggregate(ctx context.Context, c *call) (bson.Raw, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
+	if len(stages) > 0 {
+		if name, spec := stage(stages[0]); name == "$collStats" && !explain {
+			return s.aggregateStats(ctx, c, ns, spec, stages, int(batch))
+		}
+	}
 	if _, err := document.ParsePipeline(stageArray(stages)); err != nil {
 		return nil, err
 	}
@@ -253,41 +258,4 @@ func stageArray(stages []bson.Raw) bson.RawValue {
 	}
 	a, _ = bsoncore.AppendArrayEnd(a, start)
 	return bson.RawValue{Type: bson.TypeArray, Value: a}
-}
-
-// aggregateCluster runs a pipeline that begins with what the cluster tells about itself.
-func (s *Commands) aggregateCluster(ctx context.Context, c *call, stages []bson.Raw, batch int) (bson.Raw, error) {
-	if len(stages) == 0 {
-		return nil, mongoerr.New(mongoerr.InvalidNamespace, "{aggregate: 1} is not valid for an empty pipeline.")
-	}
-	ctx, cancel := c.limited(ctx)
-	defer cancel()
-	name, _ := stage(stages[0])
-	docs, err := s.clusterStage(ctx, c, name)
-	if err != nil {
-		return nil, err
-	}
-	var r rows = &docRows{docs}
-	if len(stages) > 1 {
-		rest := make([]bson.Raw, 0, len(stages)-1)
-		for _, d := range stages[1:] {
-			rest = append(rest, clone(d))
-		}
-		p, err := document.ParsePipeline(stageArray(rest))
-		if err != nil {
-			return nil, err
-		}
-		r = pipe(ctx, p, r, document.RunLimits{MemoryBytes: s.options.PipelineBytes, NowMillis: s.host.Wall().UnixMilli()}, s.options.Sorts)
-	}
-	return s.first(ctx, c, &cursor{ns: c.DB + ".$cmd.aggregate", session: c.session, rows: r}, batch, false)
-}
-
-func (s *Commands) clusterStage(ctx context.Context, c *call, name string) ([]bson.Raw, error) {
-	switch name {
-	case "$currentOp", "$listLocalSessions", "$listSessions":
-		return nil, nil
-	case "$shardedDataDistribution":
-		return s.dataDistribution(ctx, c.maxTime)
-	}
-	return nil, mongoerr.New(mongoerr.InvalidNamespace, "{aggregate: 1} is not valid for '%s'; a collection is required.", name)
 }

@@ -21,6 +21,14 @@ func (s *Commands) chunks() []Command {
 			Fields: []string{"bounds"}, Run: s.mergeChunks,
 		},
 		{
+			Name: "mergeAllChunksOnShard", Help: "makes one chunk of all neighbours that a shard owns", Admin: true, Run: s.mergeAllChunksOnShard,
+			Fields: []string{"shard", "maxNumberOfChunksToMerge"}, Ignored: []string{"maxTimeProcessingChunksMS"},
+		},
+		{
+			Name: "moveCollection", Help: "gives an unsharded collection to a shard", Admin: true, Run: s.moveCollection,
+			Fields: []string{"toShard"},
+		},
+		{
 			Name: "moveChunk", Help: "gives the chunk that find or bounds name to a shard", Admin: true, Run: s.moveChunk,
 			Fields:  []string{"find", "bounds", "to"},
 			Ignored: []string{"forceJumbo", "_waitForDelete", "waitForDelete", "_secondaryThrottle", "secondaryThrottle"},
@@ -85,6 +93,34 @@ func (s *Commands) mergeChunks(ctx context.Context, c *call) (bson.Raw, error) {
 		return nil, err
 	}
 	return okReply(), nil
+}
+
+func (s *Commands) mergeAllChunksOnShard(ctx context.Context, c *call) (bson.Raw, error) {
+	ns, shard, most := c.qualified(c.fields[0].value), c.string("shard"), c.count("maxNumberOfChunksToMerge", 0)
+	if c.mayWrite(ns); c.err == nil && shard == "" {
+		c.fail(missingField("mergeAllChunksOnShard.shard"))
+	}
+	if c.err == nil && most == 1 {
+		c.fail(mongoerr.New(mongoerr.InvalidOptions, "maxNumberOfChunksToMerge must be 2 at least"))
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	if err := s.router.MergeOnShard(ctx, ns, manifest.ShardID(shard), int(most), c.maxTime); err != nil {
+		return nil, err
+	}
+	return okReply(), nil
+}
+
+func (s *Commands) moveCollection(ctx context.Context, c *call) (bson.Raw, error) {
+	ns, to := c.qualified(c.fields[0].value), c.string("toShard")
+	if c.mayWrite(ns); c.err == nil && to == "" {
+		c.fail(missingField("moveCollection.toShard"))
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	return s.moved(func() error { return s.router.MoveCollection(ctx, ns, manifest.ShardID(to), c.maxTime) })
 }
 
 func (s *Commands) moveChunk(ctx context.Context, c *call) (bson.Raw, error) {

@@ -123,6 +123,8 @@ type Commands struct {
 	cursors *cursors
 	started time.Duration // Mono
 	counts  opCounts
+
+	underway underway
 }
 
 // opCounts are MongoDB's opcounters.
@@ -138,8 +140,10 @@ func New(r *router.Router, o *Options) *Commands {
 	s := &Commands{router: r, host: r.Host(), options: o.withDefaults(), table: make(map[string]*Command)}
 	s.cursors = newCursors(s.host, s.options.CursorIdle, s.options.CursorsMax)
 	s.started = s.host.Mono()
+	s.underway.calls = make(map[int64]running)
 	for n, family := range [][]Command{
 		s.handshake(), s.diagnostics(), s.sessions(), s.crud(), s.find(), s.aggregation(), s.definitions(), s.sharding(), s.chunks(),
+		s.whereabouts(), s.statistics(), s.later(),
 	} {
 		for i := range family {
 			if n < 3 {
@@ -244,6 +248,7 @@ func (s *Commands) run(ctx context.Context, m *wire.Request, p peer) (bson.Raw, 
 	if err != nil {
 		return nil, err
 	}
+	defer s.underway.end(s.underway.begin(c, s.host.Mono()))
 	reply, err := cmd.Run(ctx, c)
 	if err == nil && c.err != nil {
 		err = c.err

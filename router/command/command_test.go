@@ -117,6 +117,7 @@ var masks = []struct {
 	{regexp.MustCompile(`"id":[1-9][0-9]{5,}`), `"id":N`},
 	{regexp.MustCompile(`"(pid|resident|virtual|numCores|rootVersion|sizeOnDisk|totalSize)":[0-9]+`), `"$1":N`},
 	{regexp.MustCompile(`\[([0-9]{9,},?)+\]`), `[IDS]`},
+	{regexp.MustCompile(`"(currentOpTime|opid|secs_running|microsecs_running)":("[^"]*"|[0-9]+)`), `"$1":N`},
 }
 
 func mask(json string) string {

@@ -20,7 +20,7 @@ func (s *Commands) diagnostics() []Command {
 		{Name: "getParameter", Help: "settings that clients look at", Admin: true, Fields: []string{"*"}, Run: s.getParameter},
 		{Name: "getLog", Help: "recent log lines: there are none here", Admin: true, Run: s.getLog},
 		{Name: "getCmdLineOpts", Help: "how the process was started", Admin: true, Run: s.getCmdLineOpts},
-		{Name: "currentOp", Help: "operations under way: none is shown", Admin: true, Fields: []string{"*"}, Run: s.currentOp},
+		{Name: "currentOp", Help: "commands under way in this router", Admin: true, Fields: []string{"*"}, Run: s.currentOp},
 		{Name: "listCommands", Help: "the commands", Run: s.listCommands},
 		{Name: "atlasVersion", Help: "tells that this is not Atlas", Run: s.atlasVersion},
 	}
@@ -137,7 +137,7 @@ func (s *Commands) getCmdLineOpts(context.Context, *call) (bson.Raw, error) {
 }
 
 func (s *Commands) currentOp(context.Context, *call) (bson.Raw, error) {
-	return ok(build().AppendArray("inprog", stringArray())), nil
+	return ok(build().AppendArray("inprog", array(s.operations()))), nil
 }
 
 func (s *Commands) listCommands(context.Context, *call) (bson.Raw, error) {

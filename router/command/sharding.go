@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/router"
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
@@ -61,8 +60,7 @@ func (s *Commands) balancerStatus(context.Context, *call) (bson.Raw, error) {
 	return ok(build().AppendString("mode", "off").AppendBoolean("inBalancerRound", false).AppendInt64("numBalancerRounds", 0)), nil
 }
 
-// dataDistribution is $shardedDataDistribution: what each shard owns of each collection,
-// by the counts in the root.
+// dataDistribution is $shardedDataDistribution: what each shard owns of each collection.
 func (s *Commands) dataDistribution(ctx context.Context, maxTime time.Duration) ([]bson.Raw, error) {
 	st, err := s.router.State(ctx, maxTime)
 	if err != nil {
@@ -73,21 +71,18 @@ func (s *Commands) dataDistribution(ctx context.Context, maxTime time.Duration) 
 		if !coll.Sharded {
 			continue
 		}
-		rows, size := make(map[manifest.ShardID]int64), make(map[manifest.ShardID]int64)
-		for chunk := range st.Chunks(coll.ID) {
-			rows[chunk.Shard] += chunk.Rows
-			size[chunk.Shard] += chunk.Bytes
+		figures, err := s.router.Figures(ctx, router.Namespace{Database: coll.Database, Collection: coll.Name}, maxTime)
+		if err != nil {
+			return nil, err
 		}
 		var shards []bson.Raw
-		for _, h := range st.Shards() {
-			if _, owns := rows[h.ID]; owns {
-				shards = append(shards, bson.Raw(build().
-					AppendString("shardName", string(h.ID)).
-					AppendInt64("numOrphanedDocs", 0).
-					AppendInt64("numOwnedDocuments", rows[h.ID]).
-					AppendInt64("ownedSizeBytes", size[h.ID]).
-					AppendInt64("orphanedSizeBytes", 0).Build()))
-			}
+		for _, f := range figures {
+			shards = append(shards, bson.Raw(build().
+				AppendString("shardName", string(f.Shard)).
+				AppendInt64("numOrphanedDocs", 0).
+				AppendInt64("numOwnedDocuments", f.Documents).
+				AppendInt64("ownedSizeBytes", f.Bytes).
+				AppendInt64("orphanedSizeBytes", 0).Build()))
 		}
 		docs = append(docs, bson.Raw(build().AppendString("ns", coll.Namespace()).AppendArray("shards", array(shards)).Build()))
 	}
