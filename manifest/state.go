@@ -221,6 +221,7 @@ const (
 	RecordHold                           // the batch that holds
 	RecordLocation                       // the LocationID, in decimal
 	RecordDatabase                       // the database's name
+	RecordZones                          // the namespace: zone ranges of what is not sharded yet
 )
 
 // Record is a named document in the root.
@@ -243,7 +244,7 @@ const (
 
 // String is the kind's name, as users see it.
 func (k RecordKind) String() string {
-	names := [...]string{"", "setting", "balancer", "user", "role", "apiKey", "reshard", "view", "hold", "location", "database"}
+	names := [...]string{"", "setting", "balancer", "user", "role", "apiKey", "reshard", "view", "hold", "location", "database", "zones"}
 	if k == 0 || int(k) >= len(names) {
 		return fmt.Sprintf("record kind %d", uint8(k))
 	}

@@ -239,6 +239,9 @@ func (r *Router) mergeOnce(ctx context.Context, a *attempts, ns Namespace, bound
 	if len(chunks) == 1 {
 		return errMerged
 	}
+	if _, inside := c.ZoneOf(want); !inside {
+		return mongoerr.New(mongoerr.IllegalOperation, "cannot merge [%v, %v): a zone range of %s begins or ends inside; config.tags has them", bounds[0], bounds[1], ns)
+	}
 	if slices.ContainsFunc(chunks, func(x *manifest.Chunk) bool { return s.EffectiveFloor(x) != s.EffectiveFloor(first) }) {
 		if err := r.flushShard(ctx, a, s, c, first.Shard); err != nil {
 			return err
@@ -301,6 +304,9 @@ func (r *Router) moveOnce(ctx context.Context, a *attempts, ns Namespace, at Whe
 	}
 	chunk, err := chunkAt(s, c, at)
 	if err != nil || chunk.Shard == to {
+		return err
+	}
+	if err := zoneAllows(s, c, chunk, to); err != nil {
 		return err
 	}
 	return r.handOver(ctx, a, s, c, chunk, to)

@@ -75,14 +75,20 @@ func (r *Router) creation(s *manifest.State, ns Namespace, n NewCollection) ([]m
 		UUID: r.uuid(), Database: ns.Database, Name: ns.Collection, Key: n.Key, Sharded: len(n.Key.Fields) > 0,
 		Unique: n.Unique, Options: n.Options, Indexes: n.Indexes, CreatedMillis: r.host.Wall().UnixMilli(),
 	}
+	var changes []manifest.Change
 	if !c.Sharded {
 		c.Key = idKey
+	} else {
+		var err error
+		if c.Zones, changes, err = zonesOfNew(s, ns, c.Key); err != nil {
+			return nil, err
+		}
 	}
-	chunks, err := place(s, c.Key, n.Points)
+	chunks, err := place(s, &c, n.Points)
 	if err != nil {
 		return nil, err
 	}
-	return []manifest.Change{manifest.CreateCollection{Collection: c, Chunks: chunks}}, nil
+	return append(changes, manifest.CreateCollection{Collection: c, Chunks: chunks}), nil
 }
 
 // uuid draws a version 4 UUID.
@@ -122,37 +128,64 @@ func (r *Router) change(ctx context.Context, a *attempts, plan func(*manifest.St
 	}
 }
 
-// place puts the chunks between the points on shards: a single one on the shard with the
-// fewest chunks, several in turn, beginning there.
-func place(s *manifest.State, key shardkey.Pattern, points []shardkey.Bound) ([]manifest.NewChunk, error) {
-	shards := emptiestFirst(s)
-	if len(shards) == 0 {
-		return nil, mongoerr.New(mongoerr.ShardNotFound, "there is no shard to place a collection on")
-	}
+// place puts the chunks between the points and the ends of the zones on shards that may have
+// them: a single one on the shard with the fewest chunks, several in turn, beginning there.
+func place(s *manifest.State, c *manifest.Collection, points []shardkey.Bound) ([]manifest.NewChunk, error) {
+	points = sortedPoints(append(zoneEnds(c.Zones), points...))
 	chunks := make([]manifest.NewChunk, 0, len(points)+1)
-	min := manifest.Bound{BSON: key.MinBSON()}
+	turns := make(map[string]*turn) // by zone
+	min := manifest.Bound{BSON: c.Key.MinBSON()}
 	for i := range len(points) + 1 {
-		max := manifest.Bound{BSON: key.MaxBSON()}
+		max := manifest.Bound{BSON: c.Key.MaxBSON()}
 		if i < len(points) {
 			max = manifest.Bound{Key: points[i].Key, BSON: points[i].BSON}
 		}
-		chunks = append(chunks, manifest.NewChunk{Min: min, Max: max, Shard: shards[i%len(shards)]})
+		zone := ""
+		if z, _ := c.ZoneOf(shardkey.Range{Min: min.Key, Max: max.Key}); z != nil {
+			zone = z.Zone
+		}
+		if turns[zone] == nil {
+			turns[zone] = &turn{shards: emptiestFirst(s, zone)}
+		}
+		shard, err := turns[zone].next(zone)
+		if err != nil {
+			return nil, err
+		}
+		chunks = append(chunks, manifest.NewChunk{Min: min, Max: max, Shard: shard})
 		min = max
 	}
 	return chunks, nil
 }
 
-// emptiestFirst are the shards that take chunks, by their number of chunks and their name.
-func emptiestFirst(s *manifest.State) []manifest.ShardID {
+// turn is shards that take chunks in turn.
+type turn struct {
+	shards []manifest.ShardID
+	at     int
+}
+
+func (t *turn) next(zone string) (manifest.ShardID, error) {
+	switch {
+	case len(t.shards) > 0:
+		t.at++
+		return t.shards[(t.at-1)%len(t.shards)], nil
+	case zone != "":
+		return "", zoneNotFound(zone)
+	}
+	return "", mongoerr.New(mongoerr.ShardNotFound, "there is no shard to place a collection on")
+}
+
+// emptiestFirst are the shards of a zone ("": all) that take chunks, by their number of chunks
+// and their name.
+func emptiestFirst(s *manifest.State, zone string) []manifest.ShardID {
+	var ids []manifest.ShardID
+	for _, h := range s.Shards() {
+		if h.Status != manifest.ShardDraining && (zone == "" || h.InZone(zone)) {
+			ids = append(ids, h.ID)
+		}
+	}
 	count := make(map[manifest.ShardID]int)
 	for c := range s.AllChunks() {
 		count[c.Shard]++
-	}
-	var ids []manifest.ShardID
-	for _, h := range s.Shards() {
-		if h.Status != manifest.ShardDraining {
-			ids = append(ids, h.ID)
-		}
 	}
 	slices.SortStableFunc(ids, func(a, b manifest.ShardID) int { return count[a] - count[b] })
 	return ids

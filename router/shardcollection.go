@@ -72,16 +72,15 @@ func (r *Router) shardByID(ctx context.Context, a *attempts, ns Namespace, n New
 		if c == nil || c.Sharded {
 			return nil, fmt.Errorf("shard %s: it was changed meanwhile: %w", ns, errkind.Conflict)
 		}
-		now := *c
-		now.Sharded, now.Unique = true, n.Unique
-		now.Options = n.optionsOver(c.Options)
-		changes := []manifest.Change{manifest.AlterCollection{Was: *c, Now: now}}
-		for chunk := range s.Chunks(c.ID) {
-			if inside := pointsIn(chunk.Range, n.Points); len(inside) > 0 {
-				changes = append(changes, manifest.Split{Chunk: chunk.At(), Points: inside})
-			}
+		zones, changes, err := zonesOfNew(s, ns, c.Key)
+		if err != nil {
+			return nil, err
 		}
-		return changes, nil
+		now := *c
+		now.Sharded, now.Unique, now.Zones = true, n.Unique, zones
+		now.Options = n.optionsOver(c.Options)
+		changes = append(changes, manifest.AlterCollection{Was: *c, Now: now})
+		return append(changes, splitsAt(s, c, sortedPoints(append(zoneEnds(zones), n.Points...)))...), nil
 	})
 	if err != nil {
 		return err
@@ -154,10 +153,15 @@ func (r *Router) reshapeMarked(ctx context.Context, a *attempts, s *manifest.Sta
 		}
 		reshape.At = append(reshape.At, chunk.At())
 	}
-	if reshape.Chunks, err = place(s, n.Key, n.Points); err != nil {
+	zones, changes, err := zonesOfNew(s, Namespace{c.Database, c.Name}, n.Key)
+	if err != nil {
 		return err
 	}
-	_, err = r.commit(ctx, manifest.AlterCollection{Was: *c, Now: *c}, reshape)
+	reshape.Collection.Zones = zones
+	if reshape.Chunks, err = place(s, &reshape.Collection, n.Points); err != nil {
+		return err
+	}
+	_, err = r.commit(ctx, append(changes, manifest.AlterCollection{Was: *c, Now: *c}, reshape)...)
 	return err
 }
 

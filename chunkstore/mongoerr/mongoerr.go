@@ -28,6 +28,9 @@ const (
 	CannotBackfillArray        Code = 34
 	NotSingleValueField        Code = 54
 	InvalidPipelineOperator    Code = 168
+	ZoneStillInUse             Code = 163
+	ZoneNotFound               Code = 177
+	RangeOverlapConflict       Code = 178
 	ConversionFailure          Code = 241
 	UnsupportedOpQueryCommand  Code = 352
 	Overflow                   Code = 15
@@ -111,6 +114,7 @@ var names = map[Code]string{
 	BSONObjectTooLarge: "BSONObjectTooLarge", DuplicateKey: "DuplicateKey",
 	StaleConfig: "StaleConfig", RetryableInternal: "PrimarySteppedDown",
 	UnknownPipelineStage: "Location40324", Location51091: "Location51091",
+	ZoneStillInUse: "ZoneStillInUse", ZoneNotFound: "ZoneNotFound", RangeOverlapConflict: "RangeOverlapConflict",
 	DataCorruptionDetected: "DataCorruptionDetected", OutOfDiskSpace: "OutOfDiskSpace",
 }
 

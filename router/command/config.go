@@ -37,7 +37,7 @@ func (s *Commands) virtual(ctx context.Context, ns router.Namespace, maxTime tim
 	case "chunks":
 		docs = configChunks(st)
 	case "tags":
-		docs = configTags(st)
+		docs, err = configTags(st)
 	case "settings":
 		docs = configSettings(st)
 	case "changelog":
@@ -47,7 +47,7 @@ func (s *Commands) virtual(ctx context.Context, ns router.Namespace, maxTime tim
 	case "mongos":
 		docs = s.configMongos()
 	}
-	return docs, true, nil
+	return docs, true, err
 }
 
 // shardHost is a shard as drivers and tools want to see it: a replica set and its member.
@@ -141,16 +141,15 @@ func configChunks(st *manifest.State) (docs []bson.Raw) {
 	return docs
 }
 
-func configTags(st *manifest.State) (docs []bson.Raw) {
-	for _, coll := range st.Collections() {
-		for _, z := range coll.Zones {
-			id := build().AppendString("ns", coll.Namespace()).AppendDocument("min", z.MinBSON).Build()
-			docs = append(docs, bson.Raw(build().
-				AppendDocument("_id", id).AppendString("ns", coll.Namespace()).AppendString("tag", z.Zone).
-				AppendDocument("min", z.MinBSON).AppendDocument("max", z.MaxBSON).Build()))
-		}
+func configTags(st *manifest.State) (docs []bson.Raw, err error) {
+	ranges, err := router.ZoneRanges(st)
+	for _, z := range ranges {
+		id := build().AppendString("ns", z.Namespace).AppendDocument("min", z.Min).Build()
+		docs = append(docs, bson.Raw(build().
+			AppendDocument("_id", id).AppendString("ns", z.Namespace).AppendString("tag", z.Zone).
+			AppendDocument("min", z.Min).AppendDocument("max", z.Max).Build()))
 	}
-	return docs
+	return docs, err
 }
 
 // configSettings says beside what is recorded that chunks are neither cut nor moved by

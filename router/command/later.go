@@ -13,17 +13,15 @@ func (s *Commands) later() []Command {
 	const (
 		reshard = "a collection gets another shard key by copying it so far: make a new one with sh.shardCollection, " +
 			"copy the documents, and use its name"
-		zones = "zones are not there yet: every shard may hold every chunk; sh.moveRange puts a range where it should be"
-		done  = "a move copies no data and is done when it is answered: there is nothing to abort"
-		keys  = "shard keys are not analyzed yet; explain shows which chunks a query visits, and why"
-		cfg   = "there are no config servers: the root in the store is what they would keep"
+		done = "a move copies no data and is done when it is answered: there is nothing to abort"
+		keys = "shard keys are not analyzed yet; explain shows which chunks a query visits, and why"
+		cfg  = "there are no config servers: the root in the store is what they would keep"
 	)
 	var list []Command
 	for _, c := range []struct{ name, why string }{
 		{"reshardCollection", reshard}, {"commitReshardCollection", reshard}, {"abortReshardCollection", reshard},
 		{"cleanupReshardCollection", reshard}, {"rewriteCollection", reshard},
 		{"unshardCollection", reshard}, {"abortUnshardCollection", reshard}, {"abortMoveCollection", done},
-		{"addShardToZone", zones}, {"removeShardFromZone", zones}, {"updateZoneKeyRange", zones},
 		{"analyzeShardKey", keys}, {"configureQueryAnalyzer", keys},
 		{"movePrimary", "a database has no primary shard: its collections are moved by sh.moveCollection"},
 		{"getTransitionToDedicatedConfigServerStatus", cfg}, {"transitionToDedicatedConfigServer", cfg},

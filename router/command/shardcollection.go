@@ -32,7 +32,8 @@ func (s *Commands) shardCollection(ctx context.Context, c *call) (bson.Raw, erro
 		points = c.list("splitPoints", v)
 	}
 	if c.bool("presplitHashedZones") {
-		c.fail(mongoerr.New(mongoerr.InvalidOptions, "shardCollection: presplitHashedZones is not supported; give the bounds of the zones as splitPoints: [{...}, ...]"))
+		c.fail(mongoerr.New(mongoerr.InvalidOptions, "shardCollection: presplitHashedZones is not supported: chunks are cut at the ends of zone ranges without it; "+
+			"to cut the hashes within one as well give splitPoints: [{...}, ...]"))
 	}
 	require := c.bool("requireShardKey")
 	if c.err == nil && spec == nil {
