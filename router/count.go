@@ -25,6 +25,7 @@ func (r *Router) Count(ctx context.Context, ns Namespace, q Query) (int64, error
 	for {
 		n, err := r.count(ctx, a, rd)
 		if err == nil {
+			r.counted(CountVerb, rd)
 			n = max(n-rd.Skip, 0)
 			if rd.Limit > 0 {
 				n = min(n, rd.Limit)
@@ -65,6 +66,7 @@ func (r *Router) Distinct(ctx context.Context, ns Namespace, field string, q Que
 	for {
 		values, err := r.distinct(ctx, a, rd, field)
 		if err == nil {
+			r.counted(DistinctVerb, rd)
 			return values, nil
 		}
 		if err := a.again(ctx, err); err != nil {

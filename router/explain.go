@@ -39,7 +39,7 @@ func (r *Router) Explain(ctx context.Context, ns Namespace, q Query) (*Explanati
 // ExplainWrite plans an Update or Delete without running it; q limits the time. Errors:
 // *mongoerr.Error, among them what the statement itself would be refused with.
 func (r *Router) ExplainWrite(ctx context.Context, ns Namespace, st Statement, q Query) (*Explanation, error) {
-	k := &work{Statement: st}
+	k := &work{Statement: st, counted: true}
 	if k.prepare(r); k.done {
 		return nil, k.result.Err
 	}

@@ -175,12 +175,26 @@ func (r *Router) Find(ctx context.Context, ns Namespace, q Query) (*Cursor, erro
 	for {
 		src, skip, err := r.open(ctx, a, rd)
 		if err == nil {
+			r.counted(FindVerb, rd)
 			return &Cursor{src: src, skip: skip, left: rd.Limit, limited: rd.Limit > 0}, nil
 		}
 		if err := a.again(ctx, err); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// counted counts a query that was planned, unless somebody watches it: explain counts for
+// nothing. A visit in order ends at its limit, and need not see all shards.
+func (r *Router) counted(v Verb, rd *read) {
+	if rd.Trace != nil || rd.coll == nil || rd.plan == nil {
+		return
+	}
+	reach := reachOf(rd.plan)
+	if rd.ordered() && rd.Limit > 0 {
+		reach = min(reach, SomeShards)
+	}
+	r.targeting.count(v, rd.ns, rd.coll, reach, rd.Filter, rd.Sort)
 }
 
 // open makes one attempt to start rd; skip is what the cursor still has to leave out.

@@ -41,6 +41,7 @@ func (w *writing) route(k *work) (way, error) {
 		return w.routeInsert(k)
 	}
 	p := plan.Make(w.state, w.coll, k.filter, nil)
+	w.count(k, p)
 	single, one := p.Single()
 	switch {
 	case len(p.Targets) == 0 && !k.Upsert:
@@ -81,6 +82,19 @@ func (w *writing) route(k *work) (way, error) {
 		return d, nil
 	}
 	return way{kind: chosen}, nil
+}
+
+// count counts how far a statement reaches, once.
+func (w *writing) count(k *work, p *plan.Plan) {
+	if k.counted {
+		return
+	}
+	k.counted = true
+	verb := UpdateVerb
+	if k.Kind == rpc.Delete {
+		verb = DeleteVerb
+	}
+	w.r.targeting.count(verb, w.ns, w.coll, reachOf(p), k.Filter, k.Sort)
 }
 
 // nameTry names this try of a client's, for its intents.

@@ -134,6 +134,8 @@ type Router struct {
 	sorts    *admission.Account
 	ids      *objectIDs
 	lanes    lanes
+	// targeting counts how far operations reach.
+	targeting *targeting
 
 	mu       sync.Mutex // never held across a call
 	claiming map[manifest.ShardID]bool
@@ -146,7 +148,7 @@ func New(c Config) *Router {
 	}
 	return &Router{
 		root: c.Root, dialer: c.Dialer, store: c.Store, claimer: c.Claimer, host: c.Host, log: c.Log,
-		answers: c.Answers, sorts: c.Sorts, settings: c.Settings.withDefaults(), ids: newObjectIDs(c.Host), lanes: lanes{host: c.Host}, claiming: make(map[manifest.ShardID]bool),
+		answers: c.Answers, sorts: c.Sorts, settings: c.Settings.withDefaults(), ids: newObjectIDs(c.Host), lanes: lanes{host: c.Host}, targeting: newTargeting(), claiming: make(map[manifest.ShardID]bool),
 	}
 }
 

@@ -62,6 +62,8 @@ type work struct {
 
 	done   bool
 	result rpc.WriteResult
+	// counted: the figures about targeting have it.
+	counted bool
 	// uncertain: an answer was lost, the statement may have been applied under op.
 	uncertain bool
 	// direct is the chunk to which the statement was sent without a key, when it may have

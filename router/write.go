@@ -61,6 +61,7 @@ func (r *Router) Write(ctx context.Context, ns Namespace, ws Writes) ([]Result, 
 		before := w.first
 		err := w.advance(ctx)
 		if err == nil {
+			w.countInserts()
 			return w.results(), nil
 		}
 		if w.finished() || w.first > before {
@@ -96,6 +97,17 @@ func (w *writing) finished() bool {
 		}
 	}
 	return true
+}
+
+// countInserts counts the documents that were stored, for the figures about targeting.
+func (w *writing) countInserts() {
+	n := int64(0)
+	for i := range w.works {
+		if k := &w.works[i]; k.Kind == insert && k.done && k.result.Err == nil {
+			n++
+		}
+	}
+	w.r.targeting.inserted(w.ns, w.coll, n)
 }
 
 func (w *writing) results() []Result {

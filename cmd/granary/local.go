@@ -51,6 +51,7 @@ func runLocal(ctx context.Context, cmd *cli.Command) error {
 		return p.up(ctx, err)
 	}
 	p.metered.watch(stack.Base, stack.Writer)
+	p.metered.router.Store(stack.Router)
 	server, served := p.serveMongo(ctx, stack.Commands, listener)
 	p.health.since = stack.SinceStore
 	p.announce("    mongosh mongodb://%s/", listener.Addr())

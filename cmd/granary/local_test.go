@@ -101,6 +101,7 @@ func TestLocalServesAndStopsInOrder(t *testing.T) {
 	for _, want := range []string{
 		`granary_bucket_requests_total{class="wal",verb="put"} `, "granary_root_version ", `granary_shard_serving{shard="shard02"} 1`,
 		`granary_shard_records_total{shard="shard01"} `, "granary_memtable_limit_bytes ", "go_goroutines ",
+		`granary_operations_total{ns="shop.orders",op="insert",shards="one"} 2`, `granary_targeted_share{ns="shop.orders"} 1`,
 	} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("/metrics lacks %s", want)

@@ -9,6 +9,7 @@ import (
 	"github.com/granarydb/granary/chunkstore/writer"
 	"github.com/granarydb/granary/localstack"
 	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/router"
 	"github.com/granarydb/granary/router/wire"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -23,6 +24,7 @@ type metered struct {
 	base     atomic.Pointer[localstack.Base]
 	writer   atomic.Pointer[writer.Writer] // nil in a router
 	server   atomic.Pointer[wire.Server]   // nil in a writer
+	router   atomic.Pointer[router.Router] // nil in a writer
 	epochs   epochs
 }
 
@@ -102,6 +104,9 @@ var (
 	waitingDesc  = desc("bound_waiting", "Requests that wait for room.", "bound")
 	rootDesc     = desc("root_version", "Newest root version seen.")
 	memoryDesc   = desc("memtable_bytes", "Unflushed rows of all shards.")
+	reachDesc    = desc("operations_total", "Operations and statements by the shards that they had to ask: one, some or all.", "ns", "op", "shards")
+	shareDesc    = desc("targeted_share", "Part of a collection's operations that did not have to ask all shards.", "ns")
+	shapesDesc   = desc("broadcasts", "The most frequent kinds of operations that had to ask all shards, without values.", "ns", "op", "shape")
 	limitDesc    = desc("memtable_limit_bytes", "At this much, writes wait.")
 )
 
@@ -151,6 +156,9 @@ func (m *metered) Collect(out chan<- prometheus.Metric) {
 	}
 	if s := m.server.Load(); s != nil {
 		collectServer(out, s.Stats())
+	}
+	if r := m.router.Load(); r != nil {
+		collectRouter(out, r)
 	}
 }
 

@@ -56,6 +56,7 @@ func runRouter(ctx context.Context, cmd *cli.Command) error {
 		return p.up(ctx, err)
 	}
 	p.metered.watch(r.Base, nil)
+	p.metered.router.Store(r.Router)
 	server, served := p.serveMongo(ctx, r.Commands, listener)
 	p.health.since = r.SinceStore
 	p.announce("    mongosh mongodb://%s/", listener.Addr())

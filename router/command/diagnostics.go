@@ -60,7 +60,9 @@ func (s *Commands) serverStatus(context.Context, *call) (bson.Raw, error) {
 	if st := s.router.Root().State(); st != nil {
 		b.AppendDocument("sharding", build().AppendInt64("rootVersion", int64(st.Version())).Build())
 	}
-	b.AppendDocument("granary", build().AppendArray("bounds", s.bounds()).Build())
+	granary := build().AppendArray("bounds", s.bounds())
+	s.appendSharding(b, granary)
+	b.AppendDocument("granary", granary.Build())
 	return ok(b), nil
 }
 
