@@ -31,10 +31,11 @@ func (r *Router) MergeOnShard(ctx context.Context, ns Namespace, shard manifest.
 }
 
 // neighbours are the bounds of the runs of chunks that a shard owns, two at least and at most
-// `most` in each.
+// `most` in each. The ends of zone ranges stay bounds.
 func neighbours(s *manifest.State, c *manifest.Collection, shard manifest.ShardID, most int) (runs [][2]bson.Raw) {
 	var run [2]bson.Raw
 	n := 0
+	var zone *manifest.ZoneRange
 	end := func() {
 		if n > 1 {
 			runs = append(runs, run)
@@ -42,9 +43,11 @@ func neighbours(s *manifest.State, c *manifest.Collection, shard manifest.ShardI
 		n = 0
 	}
 	for chunk := range s.Chunks(c.ID) {
-		if chunk.Shard != shard || most > 0 && n == most {
+		z, _ := c.ZoneOf(chunk.Range)
+		if chunk.Shard != shard || most > 0 && n == most || z != zone {
 			end()
 		}
+		zone = z
 		if chunk.Shard != shard {
 			continue
 		}

@@ -58,6 +58,29 @@ func TestAMergeIsBoundedAndSkipsOthersChunks(t *testing.T) {
 	})
 }
 
+// TestAMergeStopsAtTheEndsOfZones: the chunks beside an end stay apart.
+func TestAMergeStopsAtTheEndsOfZones(t *testing.T) {
+	in(t, routertest.Options{Shards: 1}, func(t *testing.T, c *routertest.Cluster) {
+		ctx := context.Background()
+		shard(t, c.Router, `{"_id": 1}`, `{"_id": 10}`, `{"_id": 20}`, `{"_id": 30}`, `{"_id": 40}`)
+		if err := c.Router.AddShardToZone(ctx, "shard01", "EU", 0); err != nil {
+			t.Fatal(err)
+		}
+		z := router.ZoneBounds{Zone: "EU", Min: raw(t, `{"_id": 20}`), Max: raw(t, `{"_id": 40}`)}
+		if err := c.Router.SetZoneRange(ctx, ns, z, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Router.MergeOnShard(ctx, ns, "shard01", 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		var mins []string
+		for chunk := range c.State().AllChunks() {
+			mins = append(mins, chunk.MinBSON.String())
+		}
+		same(t, []string{`{"_id": {"$minKey":1}}`, `{"_id": {"$numberInt":"20"}}`, `{"_id": {"$numberInt":"40"}}`}, mins)
+	})
+}
+
 // TestFiguresCountWhatIsNotFlushed: documents are counted exactly before and after they are in
 // segments, and their size is about what it is.
 func TestFiguresCountWhatIsNotFlushed(t *testing.T) {
