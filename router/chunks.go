@@ -12,7 +12,6 @@ import (
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
-	"github.com/granarydb/granary/manifest/shardkey"
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
@@ -64,7 +63,7 @@ func (r *Router) SplitChunk(ctx context.Context, ns Namespace, at Where, maxTime
 // cut is the change that cuts a chunk by hand.
 func (r *Router) cut(chunk *manifest.Chunk, at manifest.Bound) []manifest.Change {
 	return []manifest.Change{manifest.Split{
-		Chunk: chunk.At(), Points: []manifest.Bound{at}, ManualUntil: r.host.Wall().Add(manualFor).UnixMilli(),
+		Chunk: chunk.At(), Points: []manifest.Bound{at}, ManualUntil: r.host.Wall().Add(manualFor).Unix(),
 	}}
 }
 
@@ -274,55 +273,16 @@ func (r *Router) flushShard(ctx context.Context, a *attempts, s *manifest.State,
 // MoveChunk gives a chunk to a shard; one that is there already stays. Errors: mongoerr
 // NamespaceNotSharded, ShardNotFound, BadValue when no chunk is named.
 func (r *Router) MoveChunk(ctx context.Context, ns Namespace, at Where, to manifest.ShardID, maxTime time.Duration) error {
-	ctx, a, cancel := r.begin(ctx, maxTime)
-	defer cancel()
-	for {
-		err := r.moveOnce(ctx, a, ns, at, to)
-		if err == nil {
-			return nil
-		}
-		if errors.Is(err, errkind.Conflict) {
-			err = fmt.Errorf("%w: %w", errkind.StaleVersion, err)
-		}
-		if err := a.again(ctx, err); err != nil {
-			return err
-		}
-	}
-}
-
-func (r *Router) moveOnce(ctx context.Context, a *attempts, ns Namespace, at Where, to manifest.ShardID) error {
-	s, err := a.load(ctx)
-	if err != nil {
-		return err
-	}
-	c, err := sharded(s, ns)
-	if err != nil {
-		return err
-	}
-	if err := known(s, to); err != nil {
-		return err
-	}
-	chunk, err := chunkAt(s, c, at)
-	if err != nil || chunk.Shard == to {
-		return err
-	}
-	if err := zoneAllows(s, c, chunk, to); err != nil {
-		return err
-	}
-	return r.handOver(ctx, a, s, c, chunk, to)
-}
-
-// handOver asks the owner of a chunk to give it to a shard.
-func (r *Router) handOver(ctx context.Context, a *attempts, s *manifest.State, c *manifest.Collection, chunk *manifest.Chunk, to manifest.ShardID) error {
-	_, err := ask(ctx, a, s, chunk.Shard, func(o rpc.Owner) (*rpc.MoveReply, error) {
-		return o.Move(ctx, &rpc.MoveRequest{Header: a.header(s, c, chunk.Shard), Chunk: chunk.At(), To: to})
+	_, err := r.moveSome(ctx, ns, to, maxTime, func(s *manifest.State, c *manifest.Collection) ([]*manifest.Chunk, error) {
+		chunk, err := chunkAt(s, c, at)
+		return []*manifest.Chunk{chunk}, err
 	})
-	a.answered(ctx, chunk.Shard, err)
 	return err
 }
 
 // MoveRange gives the range from min to max (nil: the end of the chunk that min is in) to a
-// shard: chunks that reach beyond it are cut first. Errors as MoveChunk.
+// shard: chunks that reach beyond it are cut first, and those of one owner move together.
+// Errors as MoveChunk.
 func (r *Router) MoveRange(ctx context.Context, ns Namespace, min, max bson.Raw, to manifest.ShardID, maxTime time.Duration) error {
 	for _, edge := range []bson.Raw{min, max} {
 		if edge == nil {
@@ -333,14 +293,92 @@ func (r *Router) MoveRange(ctx context.Context, ns Namespace, min, max bson.Raw,
 		}
 	}
 	for {
-		bounds, done, err := r.nextInRange(ctx, ns, min, max, to, maxTime)
-		if err != nil || done {
-			return err
-		}
-		if err := r.MoveChunk(ctx, ns, Where{Bounds: bounds}, to, maxTime); err != nil {
+		more, err := r.moveSome(ctx, ns, to, maxTime, func(s *manifest.State, c *manifest.Collection) ([]*manifest.Chunk, error) {
+			return chunksIn(s, c, min, max)
+		})
+		if err != nil || !more {
 			return err
 		}
 	}
+}
+
+// chunksIn are the chunks of a range; its end nil: that of the first.
+func chunksIn(s *manifest.State, c *manifest.Collection, min, max bson.Raw) ([]*manifest.Chunk, error) {
+	key, _, err := c.Key.Bound(min)
+	if err != nil {
+		return nil, mongoerr.New(mongoerr.BadValue, "%v", err)
+	}
+	if max == nil {
+		return []*manifest.Chunk{s.ChunkOf(c.ID, key)}, nil
+	}
+	want, _, _, err := c.Key.Range(min, max)
+	if err != nil {
+		return nil, mongoerr.New(mongoerr.BadValue, "%v", err)
+	}
+	return slices.Collect(s.ChunksIn(c.ID, want)), nil
+}
+
+// moveSome moves those of the chunks that pick finds, that are not where they should be, and
+// that have the owner of the first of these, in one commit. more is false when there are none.
+func (r *Router) moveSome(ctx context.Context, ns Namespace, to manifest.ShardID, maxTime time.Duration, pick func(*manifest.State, *manifest.Collection) ([]*manifest.Chunk, error)) (more bool, err error) {
+	ctx, a, cancel := r.begin(ctx, maxTime)
+	defer cancel()
+	for {
+		more, err := r.moveOnce(ctx, a, ns, to, pick)
+		if err == nil {
+			return more, nil
+		}
+		if errors.Is(err, errkind.Conflict) {
+			err = fmt.Errorf("%w: %w", errkind.StaleVersion, err)
+		}
+		if err := a.again(ctx, err); err != nil {
+			return false, err
+		}
+	}
+}
+
+func (r *Router) moveOnce(ctx context.Context, a *attempts, ns Namespace, to manifest.ShardID, pick func(*manifest.State, *manifest.Collection) ([]*manifest.Chunk, error)) (more bool, err error) {
+	s, err := a.load(ctx)
+	if err != nil {
+		return false, err
+	}
+	c, err := sharded(s, ns)
+	if err != nil {
+		return false, err
+	}
+	if err := known(s, to); err != nil {
+		return false, err
+	}
+	found, err := pick(s, c)
+	if err != nil {
+		return false, err
+	}
+	var chunks []*manifest.Chunk
+	for _, chunk := range found {
+		if chunk.Shard == to || len(chunks) > 0 && chunk.Shard != chunks[0].Shard || len(chunks) == rpc.MovesMax {
+			continue
+		}
+		if err := zoneAllows(s, c, chunk, to); err != nil {
+			return false, err
+		}
+		chunks = append(chunks, chunk)
+	}
+	if len(chunks) == 0 {
+		return false, nil
+	}
+	return true, r.handOver(ctx, a, s, c, chunks, to)
+}
+
+// handOver asks the owner of chunks to give them to a shard.
+func (r *Router) handOver(ctx context.Context, a *attempts, s *manifest.State, c *manifest.Collection, chunks []*manifest.Chunk, to manifest.ShardID) error {
+	from := chunks[0].Shard
+	req := &rpc.MoveRequest{Header: a.header(s, c, from), To: to}
+	for _, chunk := range chunks {
+		req.Chunks = append(req.Chunks, chunk.At())
+	}
+	_, err := ask(ctx, a, s, from, func(o rpc.Owner) (*rpc.MoveReply, error) { return o.Move(ctx, req) })
+	a.answered(ctx, from, err)
+	return err
 }
 
 // cutAt makes a point a bound of chunks, if it is none.
@@ -363,32 +401,4 @@ func (r *Router) cutAt(ctx context.Context, ns Namespace, edge bson.Raw, maxTime
 		return r.cut(chunk, manifest.Bound{Key: key, BSON: full}), nil
 	})
 	return err
-}
-
-// nextInRange is the first chunk of the range that is not where it should be.
-func (r *Router) nextInRange(ctx context.Context, ns Namespace, min, max bson.Raw, to manifest.ShardID, maxTime time.Duration) (bounds [2]bson.Raw, done bool, err error) {
-	s, err := r.State(ctx, maxTime)
-	if err != nil {
-		return bounds, false, err
-	}
-	c, err := sharded(s, ns)
-	if err != nil {
-		return bounds, false, err
-	}
-	key, _, err := c.Key.Bound(min)
-	if err != nil {
-		return bounds, false, mongoerr.New(mongoerr.BadValue, "%v", err)
-	}
-	want := shardkey.Range{Min: key, Max: s.ChunkOf(c.ID, key).Range.Max}
-	if max != nil {
-		if want, _, _, err = c.Key.Range(min, max); err != nil {
-			return bounds, false, mongoerr.New(mongoerr.BadValue, "%v", err)
-		}
-	}
-	for chunk := range s.ChunksIn(c.ID, want) {
-		if chunk.Shard != to {
-			return [2]bson.Raw{chunk.MinBSON, chunk.MaxBSON}, false, nil
-		}
-	}
-	return bounds, true, nil
 }

@@ -53,7 +53,7 @@ func (r *Router) moveElsewhere(ctx context.Context, a *attempts, ns Namespace, t
 	}
 	for chunk := range s.Chunks(c.ID) {
 		if chunk.Shard != to {
-			return true, r.handOver(ctx, a, s, c, chunk, to)
+			return true, r.handOver(ctx, a, s, c, []*manifest.Chunk{chunk}, to)
 		}
 	}
 	return false, nil

@@ -27,16 +27,16 @@ import (
 // segment with a row that the WAL lost would show what was never acknowledged, and then,
 // after a takeover, another row of the same seq.
 
-// freeze takes the durable rows of the shard, or of one chunk, for a flush. ok is false
-// when there is nothing to do.
-func (s *shard) freeze(only *chunk) (pos manifest.Position, parts []*part, ok bool) {
+// freeze takes the durable rows of the shard (nil), or of some of its chunks, for a flush. ok
+// is false when there is nothing to do.
+func (s *shard) freeze(only []*chunk) (pos manifest.Position, parts []*part, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.endErr != nil {
 		return pos, nil, false
 	}
 	now := s.w.expiredBy()
-	chunks := []*chunk{only}
+	chunks := slices.SortedFunc(slices.Values(only), compareChunks)
 	if only == nil {
 		chunks = s.ordered()
 	}
@@ -119,15 +119,15 @@ func (s *shard) flush(ctx context.Context, background bool) error {
 	return nil
 }
 
-// flushChunk flushes one chunk while it serves, before it moves.
-func (s *shard) flushChunk(ctx context.Context, c *chunk) error {
-	pos, parts, ok := s.freeze(c)
+// flushChunks flushes chunks while they serve, before they move.
+func (s *shard) flushChunks(ctx context.Context, chunks []*chunk) error {
+	pos, parts, ok := s.freeze(chunks)
 	if !ok || len(parts) == 0 {
 		return s.endedErr()
 	}
 	defer s.thaw(pos, parts)
 	if err := s.upload(ctx, parts); err != nil {
-		return fmt.Errorf("flush chunk %d: %w", c.info.ID, err)
+		return fmt.Errorf("flush %d chunks: %w", len(parts), err)
 	}
 	ch := manifest.Flush{Shard: s.id, Epoch: s.epoch, Snapshot: pos, Chunks: flushed(parts)}
 	return s.commitEdit(ctx, false, ch)
@@ -141,11 +141,11 @@ func flushed(parts []*part) []manifest.FlushedChunk {
 	return list
 }
 
-// commitEdit commits one change. While the outcome is unknown it commits the same Edit
+// commitEdit commits changes together. While the outcome is unknown it commits the same Edit
 // again, which happens once, until the shard ends: what comes next rests on it.
-func (s *shard) commitEdit(ctx context.Context, background bool, ch manifest.Change) error {
+func (s *shard) commitEdit(ctx context.Context, background bool, changes ...manifest.Change) error {
 	e := manifest.Edit{
-		Op: s.working.ID16(), Changes: []manifest.Change{ch},
+		Op: s.working.ID16(), Changes: changes,
 		Millis: s.w.host.Wall().UnixMilli(), Background: background,
 	}
 	for {

@@ -10,9 +10,9 @@ import (
 )
 
 // Promise answers the destination's part of a planned move: the end of what this shard has
-// in its WAL. Everything below it that concerns the chunk is of an earlier ownership, and
-// the move makes it the chunk's floor, so that it never comes back. It is true only while
-// the chunk is another's, and only for the version named: later ones may have been here in
+// in its WAL. Everything below it that concerns the chunks is of an earlier ownership, and
+// the move makes it their floor, so that it never comes back. It is true only while the
+// chunks are another's, and only for the versions named: later ones may have been here in
 // between.
 func (w *Writer) Promise(ctx context.Context, r *rpc.PromiseRequest) (*rpc.PromiseReply, error) {
 	ctx, cancel := w.deadline(ctx, &r.Header)
@@ -26,15 +26,18 @@ func (w *Writer) Promise(ctx context.Context, r *rpc.PromiseRequest) (*rpc.Promi
 	if s.endErr != nil {
 		return nil, s.endErr
 	}
-	if c := s.state.ChunkAt(r.Chunk); c == nil || c.Shard == s.id {
-		return nil, fmt.Errorf("promise chunk %d version %d to shard %s: %w: not another's in root version %d",
-			r.Chunk.ID, r.Chunk.Version, s.id, errkind.StaleVersion, s.state.Version())
+	for i := range r.Chunks {
+		if c := s.state.ChunkAt(r.Chunks[i]); c == nil || c.Shard == s.id {
+			return nil, fmt.Errorf("promise chunk %d version %d to shard %s: %w: not another's in root version %d",
+				r.Chunks[i].ID, r.Chunks[i].Version, s.id, errkind.StaleVersion, s.state.Version())
+		}
 	}
 	return &rpc.PromiseReply{Epoch: s.epoch, Position: s.durable}, nil
 }
 
-// Move hands a chunk over to another shard. Errors: StaleVersion (the chunk is another by
-// now), Conflict (nothing happened), UnknownOutcome, and those of the destination.
+// Move hands chunks over to another shard, all or none. Errors: StaleVersion (one of them is
+// another by now), Conflict (nothing happened), Invalid, UnknownOutcome, and those of the
+// destination.
 func (w *Writer) Move(ctx context.Context, r *rpc.MoveRequest) (*rpc.MoveReply, error) {
 	ctx, cancel := w.deadline(ctx, &r.Header)
 	defer cancel()
@@ -42,69 +45,100 @@ func (w *Writer) Move(ctx context.Context, r *rpc.MoveRequest) (*rpc.MoveReply, 
 	if err != nil {
 		return nil, err
 	}
-	if r.To == s.id {
-		return nil, fmt.Errorf("move chunk %d to shard %s: %w: it is there; name another shard", r.Chunk.ID, r.To, errkind.Invalid)
+	verb := "move " + named(r.Chunks)
+	if err := moveRequest(r, s.id); err != nil {
+		return nil, fmt.Errorf("%s to shard %s: %w", verb, r.To, err)
 	}
 	var reply rpc.MoveReply
 	err = s.do(ctx, func(ctx context.Context) (err error) {
-		reply.Version, err = s.move(ctx, r.Chunk, r.To)
+		reply.Version, err = s.move(ctx, r.Chunks, r.To)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("move chunk %d from shard %s to %s: %w", r.Chunk.ID, s.id, r.To, err)
+		return nil, fmt.Errorf("%s from shard %s to %s: %w", verb, s.id, r.To, err)
 	}
 	return &reply, nil
 }
 
+// named is how errors speak of chunks.
+func named(list []manifest.ChunkAt) string {
+	if len(list) == 1 {
+		return fmt.Sprintf("chunk %d", list[0].ID)
+	}
+	return fmt.Sprintf("%d chunks", len(list))
+}
+
+// moveRequest refuses what could never be done. Errors: Invalid.
+func moveRequest(r *rpc.MoveRequest, from manifest.ShardID) error {
+	if n := len(r.Chunks); n == 0 || n > rpc.MovesMax {
+		return fmt.Errorf("%w: name 1 to %d chunks", errkind.Invalid, rpc.MovesMax)
+	}
+	if r.To == from {
+		return fmt.Errorf("%w: that is where they are; name another shard", errkind.Invalid)
+	}
+	seen := make(map[manifest.ChunkID]bool, len(r.Chunks))
+	for i := range r.Chunks {
+		if id := r.Chunks[i].ID; seen[id] {
+			return fmt.Errorf("%w: chunk %d is named twice", errkind.Invalid, id)
+		}
+		seen[r.Chunks[i].ID] = true
+	}
+	return nil
+}
+
 // move is the janitor's job:
 //
-//	promise     the destination's, for this chunk and version
-//	flush       what is much, while the chunk serves
-//	hold        reads and writes of the chunk wait from here
+//	promise     the destination's, for these chunks and versions
+//	flush       what is much, while the chunks serve
+//	hold        reads and writes of the chunks wait from here
 //	drain       what was appended is durable
-//	upload      the rest of its rows, and its retry entries
-//	commit      rows, owner, version, floor: one change of the root
+//	upload      the rest of their rows, and their retry entries, in one segment
+//	commit      rows, owner, version, floor of each: one change of the root
 //
-// Before the commit nothing happened; after it the chunk is the other's. Until the outcome
-// is known the chunk stays held: if the commit was applied, the destination may have
-// acknowledged a write already that we do not know.
-func (s *shard) move(ctx context.Context, at manifest.ChunkAt, to manifest.ShardID) (manifest.Version, error) {
-	c, err := s.moveable(at)
+// Chunks without any of that cost the commit alone, however many they are. Before the commit
+// nothing happened; after it they are the other's. Until the outcome is known they stay held:
+// if the commit was applied, the destination may have acknowledged a write already that we do
+// not know.
+func (s *shard) move(ctx context.Context, list []manifest.ChunkAt, to manifest.ShardID) (manifest.Version, error) {
+	chunks, err := s.moveable(list)
 	if err != nil {
 		return 0, err
 	}
-	promise, err := s.promise(ctx, at, to)
+	promise, err := s.promise(ctx, list, to)
 	if err != nil {
 		return 0, err
 	}
-	if s.chunkBytes(c) > s.w.set.MovePreflush {
-		if err := s.flushChunk(ctx, c); err != nil {
+	if s.chunkBytes(chunks) > s.w.set.MovePreflush {
+		if err := s.flushChunks(ctx, chunks); err != nil {
 			return 0, err
 		}
 	}
-	defer s.unhold(c, s.hold(c))
+	defer s.unhold(chunks, s.hold(chunks))
 	if err := s.drained(ctx); err != nil {
 		return 0, err
 	}
-	return s.giveAway(ctx, c, at, to, promise)
+	return s.giveAway(ctx, chunks, list, to, promise)
 }
 
-// moveable finds the chunk of a move.
-func (s *shard) moveable(at manifest.ChunkAt) (*chunk, error) {
+// moveable finds the chunks of a move.
+func (s *shard) moveable(list []manifest.ChunkAt) ([]*chunk, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.endErr != nil {
 		return nil, s.endErr
 	}
-	c := s.target(at.Collection, &rpc.Target{ID: at.ID, Version: at.Version})
-	if c == nil {
-		return nil, fmt.Errorf("version %d: %w: it is another chunk in root version %d", at.Version, errkind.StaleVersion, s.state.Version())
+	chunks := make([]*chunk, len(list))
+	for i, at := range list {
+		chunks[i] = s.target(at.Collection, &rpc.Target{ID: at.ID, Version: at.Version})
+		if chunks[i] == nil {
+			return nil, fmt.Errorf("chunk %d version %d: %w: it is another chunk in root version %d", at.ID, at.Version, errkind.StaleVersion, s.state.Version())
+		}
 	}
-	return c, nil
+	return chunks, nil
 }
 
 // promise asks the destination.
-func (s *shard) promise(ctx context.Context, at manifest.ChunkAt, to manifest.ShardID) (rpc.PromiseReply, error) {
+func (s *shard) promise(ctx context.Context, list []manifest.ChunkAt, to manifest.ShardID) (rpc.PromiseReply, error) {
 	s.mu.Lock()
 	st := s.state
 	s.mu.Unlock()
@@ -120,59 +154,77 @@ func (s *shard) promise(ctx context.Context, at manifest.ChunkAt, to manifest.Sh
 		return rpc.PromiseReply{}, err
 	}
 	r, err := owner.Promise(ctx, &rpc.PromiseRequest{
-		Header: rpc.Header{Shard: to, Collection: at.Collection, RootVersion: st.Version(), Deadline: s.w.set.Patience},
-		Chunk:  at,
+		Header: rpc.Header{Shard: to, Collection: list[0].Collection, RootVersion: st.Version(), Deadline: s.w.set.Patience},
+		Chunks: list,
 	})
 	if err != nil {
 		return rpc.PromiseReply{}, fmt.Errorf("promise of shard %s: %w", to, err)
 	}
-	return mutatePromise(*r, at.ID, to), nil
+	return mutatePromise(*r, list[0].ID, to), nil
 }
 
-// giveAway flushes the rest of a held chunk and commits its new owner.
-func (s *shard) giveAway(ctx context.Context, c *chunk, at manifest.ChunkAt, to manifest.ShardID, promise rpc.PromiseReply) (manifest.Version, error) {
-	pos, parts, _ := s.freeze(c)
+// giveAway flushes the rest of held chunks and commits their new owner.
+func (s *shard) giveAway(ctx context.Context, chunks []*chunk, list []manifest.ChunkAt, to manifest.ShardID, promise rpc.PromiseReply) (manifest.Version, error) {
+	pos, parts, _ := s.freeze(chunks)
 	defer s.thaw(pos, parts)
 	if err := s.upload(ctx, parts); err != nil {
 		return 0, err
 	}
-	s.mu.Lock()
-	added := manifest.Added{MaxSeq: c.seq}
-	s.mu.Unlock()
+	added := make(map[*chunk]manifest.Added, len(parts))
 	for _, p := range parts {
-		added = p.added
+		added[p.chunk] = p.added
 	}
-	err := s.commitEdit(ctx, false, manifest.Move{
-		Chunk: at, From: s.id, FromEpoch: s.commitEpoch(), To: to, ToEpoch: promise.Epoch, Promise: promise.Position, Added: added,
-	})
-	if err != nil {
+	changes := make([]manifest.Change, len(chunks))
+	for i, c := range chunks {
+		rows, ok := added[c]
+		if !ok {
+			rows = manifest.Added{MaxSeq: s.lastSeq(c)}
+		}
+		changes[i] = manifest.Move{
+			Chunk: list[i], From: s.id, FromEpoch: s.commitEpoch(), To: to, ToEpoch: promise.Epoch, Promise: promise.Position, Added: rows,
+		}
+	}
+	if err := s.commitEdit(ctx, false, changes...); err != nil {
 		return 0, err
 	}
-	s.count(func(c *Counts) { c.Moves++ })
+	s.count(func(c *Counts) { c.Moves += int64(len(chunks)) })
 	return s.version(), nil
 }
 
-// chunkBytes is what a move would have to flush.
-func (s *shard) chunkBytes(c *chunk) int64 {
+func (s *shard) lastSeq(c *chunk) manifest.Seq {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return c.mem.bytes
+	return c.seq
 }
 
-// hold stops reads and writes of a chunk; those that come wait.
-func (s *shard) hold(c *chunk) *gate {
+// chunkBytes is what a move would have to flush.
+func (s *shard) chunkBytes(chunks []*chunk) (n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range chunks {
+		n += c.mem.bytes
+	}
+	return n
+}
+
+// hold stops reads and writes of chunks; those that come wait.
+func (s *shard) hold(chunks []*chunk) *gate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g := newGate()
-	c.held = g
+	for _, c := range chunks {
+		c.held = g
+	}
 	return g
 }
 
-// unhold ends a hold, once the outcome is known: requests go on, and find the chunk here
+// unhold ends a hold, once the outcome is known: requests go on, and find the chunks here
 // or gone. When the shard ended they have their answer already.
-func (s *shard) unhold(c *chunk, g *gate) {
+func (s *shard) unhold(chunks []*chunk, g *gate) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.held = nil
+	for _, c := range chunks {
+		c.held = nil
+	}
 	close(g.opened)
 }

@@ -69,7 +69,7 @@ func TestDeletedElsewhereStaysDeleted(t *testing.T) {
 		// The move is committed by a hand from outside, so that p does not learn of it.
 		at := w.chunk(1).At()
 		promise := q.promise("b", at)
-		_, parts, _ := p.shard("a").freeze(p.shard("a").chunks[at.ID])
+		_, parts, _ := p.shard("a").freeze([]*chunk{p.shard("a").chunks[at.ID]})
 		check(t, p.shard("a").upload(t.Context(), parts))
 		check(t, w.commit(manifest.Move{Chunk: at, From: "a", FromEpoch: 1, To: "b", ToEpoch: 1, Promise: promise, Added: parts[0].added}))
 		c.remove(1)
@@ -129,7 +129,7 @@ func TestPromiseIsBoundToTheVersion(t *testing.T) {
 		c.insert("{_id: 1}")
 		at := w.chunk(1).At()
 		ask := func(s manifest.ShardID) (*rpc.PromiseReply, error) {
-			return p.Promise(t.Context(), &rpc.PromiseRequest{Header: rpc.Header{Shard: s, RootVersion: w.state().Version()}, Chunk: at})
+			return p.Promise(t.Context(), &rpc.PromiseRequest{Header: rpc.Header{Shard: s, RootVersion: w.state().Version()}, Chunks: []manifest.ChunkAt{at}})
 		}
 		r, err := ask("b")
 		check(t, err)

@@ -472,7 +472,7 @@ func (c *client) move(of any, to manifest.ShardID) error {
 	}
 	_, err = owner.Move(c.w.t.Context(), &rpc.MoveRequest{
 		Header: rpc.Header{Shard: chunk.Shard, Collection: chunk.Collection, RootVersion: st.Version()},
-		Chunk:  chunk.At(), To: to,
+		Chunks: []manifest.ChunkAt{chunk.At()}, To: to,
 	})
 	return err
 }
@@ -614,7 +614,7 @@ func (w *world) split(t *testing.T, id any, points ...any) {
 // promise asks a process for a promise, as a source would.
 func (p *proc) promise(s manifest.ShardID, at manifest.ChunkAt) manifest.Position {
 	p.w.t.Helper()
-	r, err := p.Promise(p.w.t.Context(), &rpc.PromiseRequest{Header: rpc.Header{Shard: s, RootVersion: p.w.state().Version()}, Chunk: at})
+	r, err := p.Promise(p.w.t.Context(), &rpc.PromiseRequest{Header: rpc.Header{Shard: s, RootVersion: p.w.state().Version()}, Chunks: []manifest.ChunkAt{at}})
 	check(p.w.t, err)
 	return r.Position
 }

@@ -77,7 +77,7 @@ func TestRequestsOfAPlannedMove(t *testing.T) {
 func (x *bill) move(c *manifest.Chunk, to manifest.ShardID) {
 	x.t.Helper()
 	_, err := x.stack.Writer.Move(context.Background(), &rpc.MoveRequest{
-		Header: rpc.Header{Shard: c.Shard, Collection: c.Collection}, Chunk: c.At(), To: to,
+		Header: rpc.Header{Shard: c.Shard, Collection: c.Collection}, Chunks: []manifest.ChunkAt{c.At()}, To: to,
 	})
 	if err != nil {
 		x.t.Fatal(err)

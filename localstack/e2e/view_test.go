@@ -73,7 +73,7 @@ func (v *view) move(database, name string) error {
 		return err
 	}
 	_, err = owner.Move(context.Background(), &rpc.MoveRequest{
-		Header: rpc.Header{Shard: c.Shard, Collection: c.Collection, RootVersion: state.Version(), Deadline: 10 * time.Second}, Chunk: c.At(), To: to,
+		Header: rpc.Header{Shard: c.Shard, Collection: c.Collection, RootVersion: state.Version(), Deadline: 10 * time.Second}, Chunks: []manifest.ChunkAt{c.At()}, To: to,
 	})
 	return err
 }

@@ -302,7 +302,7 @@ func (l *life) move() {
 		if s.ID != chunk.Shard {
 			ctx, cancel := context.WithTimeout(context.Background(), limit)
 			_, _ = l.stack.Writer.Move(ctx, &rpc.MoveRequest{
-				Header: rpc.Header{Shard: chunk.Shard, Collection: coll.ID, RootVersion: st.Version()}, Chunk: chunk.At(), To: s.ID,
+				Header: rpc.Header{Shard: chunk.Shard, Collection: coll.ID, RootVersion: st.Version()}, Chunks: []manifest.ChunkAt{chunk.At()}, To: s.ID,
 			})
 			cancel()
 			return

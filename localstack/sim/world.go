@@ -276,7 +276,7 @@ func (w *World) moveSomething() {
 		holder = w.anyWriter().current().node.name // who may have held it once, and not know better
 	}
 	w.toHolder(c.Shard, holder, func(ctx context.Context, o rpc.Owner) {
-		_, _ = o.Move(ctx, &rpc.MoveRequest{Header: rpc.Header{Shard: c.Shard, Collection: coll.ID, RootVersion: state.Version(), Deadline: 10 * time.Second}, Chunk: c.At(), To: to})
+		_, _ = o.Move(ctx, &rpc.MoveRequest{Header: rpc.Header{Shard: c.Shard, Collection: coll.ID, RootVersion: state.Version(), Deadline: 10 * time.Second}, Chunks: []manifest.ChunkAt{c.At()}, To: to})
 	})
 }
 

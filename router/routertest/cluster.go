@@ -223,7 +223,7 @@ func (c *Cluster) Move(coll *manifest.Collection, key []byte, to manifest.ShardI
 	p := c.writers[h.Holder]
 	c.mu.Unlock()
 	_, err := p.Move(context.Background(), &rpc.MoveRequest{
-		Header: rpc.Header{Shard: h.ID, Collection: coll.ID, RootVersion: s.Version()}, Chunk: chunk.At(), To: to,
+		Header: rpc.Header{Shard: h.ID, Collection: coll.ID, RootVersion: s.Version()}, Chunks: []manifest.ChunkAt{chunk.At()}, To: to,
 	})
 	if err != nil {
 		c.tb.Fatal(err)

@@ -127,13 +127,32 @@ func (b *Batch) parse(f *reader) bool {
 	return true
 }
 
-func appendChunkAt(e *encoder, c *manifest.ChunkAt) {
-	at := e.doc("chunk")
-	e.int("coll", int64(c.Collection))
-	e.bin("min", c.Min)
-	e.int("id", int64(c.ID))
-	e.int("v", int64(c.Version))
-	e.end(at)
+func appendChunks(e *encoder, chunks []manifest.ChunkAt) {
+	if len(chunks) == 0 {
+		return
+	}
+	list := e.array("chunks")
+	for i := range chunks {
+		c := &chunks[i]
+		at := e.item(i)
+		e.int("coll", int64(c.Collection))
+		e.bin("min", c.Min)
+		e.int("id", int64(c.ID))
+		e.int("v", int64(c.Version))
+		e.end(at)
+	}
+	e.end(list)
+}
+
+func parseChunks(f *reader) []manifest.ChunkAt {
+	els := f.elements()
+	chunks := make([]manifest.ChunkAt, 0, els.count(math.MaxInt32))
+	for els.next() {
+		chunks = append(chunks, manifest.ChunkAt{})
+		els.took(parseChunkAt(&chunks[len(chunks)-1], els.doc()))
+	}
+	f.took(els.err)
+	return chunks
 }
 
 func parseChunkAt(c *manifest.ChunkAt, f reader) error {

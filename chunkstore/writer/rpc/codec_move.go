@@ -9,7 +9,7 @@ func (r *PromiseRequest) Append(dst []byte) []byte {
 	e := encoder{dst}
 	at := e.start()
 	r.Header.append(&e)
-	appendChunkAt(&e, &r.Chunk)
+	appendChunks(&e, r.Chunks)
 	e.end(at)
 	return e.b
 }
@@ -19,8 +19,8 @@ func (r *PromiseRequest) Parse(doc []byte) error {
 	*r = PromiseRequest{}
 	f := read(doc)
 	for f.next() {
-		if string(f.name) == "chunk" {
-			f.took(parseChunkAt(&r.Chunk, f.doc()))
+		if string(f.name) == "chunks" {
+			r.Chunks = parseChunks(&f)
 		} else if !r.Header.parse(&f) {
 			f.unknown()
 		}
@@ -61,7 +61,7 @@ func (r *MoveRequest) Append(dst []byte) []byte {
 	e := encoder{dst}
 	at := e.start()
 	r.Header.append(&e)
-	appendChunkAt(&e, &r.Chunk)
+	appendChunks(&e, r.Chunks)
 	e.str("to", string(r.To))
 	e.end(at)
 	return e.b
@@ -73,8 +73,8 @@ func (r *MoveRequest) Parse(doc []byte) error {
 	f := read(doc)
 	for f.next() {
 		switch string(f.name) {
-		case "chunk":
-			f.took(parseChunkAt(&r.Chunk, f.doc()))
+		case "chunks":
+			r.Chunks = parseChunks(&f)
 		case "to":
 			r.To = manifest.ShardID(f.str())
 		default:

@@ -166,13 +166,13 @@ var generated = map[string]func(*rapid.T) message{
 		}), 0, 4).Draw(t, "results"), Until: genPosition.Draw(t, "until")}
 	},
 	"PromiseRequest": func(t *rapid.T) message {
-		return &rpc.PromiseRequest{Header: genHeader.Draw(t, "h"), Chunk: genChunkAt.Draw(t, "chunk")}
+		return &rpc.PromiseRequest{Header: genHeader.Draw(t, "h"), Chunks: rapid.SliceOfN(genChunkAt, 0, 3).Draw(t, "chunks")}
 	},
 	"PromiseReply": func(t *rapid.T) message {
 		return &rpc.PromiseReply{Epoch: manifest.Epoch(rapid.Uint64().Draw(t, "e")), Position: genPosition.Draw(t, "at")}
 	},
 	"MoveRequest": func(t *rapid.T) message {
-		return &rpc.MoveRequest{Header: genHeader.Draw(t, "h"), Chunk: genChunkAt.Draw(t, "chunk"), To: manifest.ShardID(genText.Draw(t, "to"))}
+		return &rpc.MoveRequest{Header: genHeader.Draw(t, "h"), Chunks: rapid.SliceOfN(genChunkAt, 0, 3).Draw(t, "chunks"), To: manifest.ShardID(genText.Draw(t, "to"))}
 	},
 	"MoveReply": func(t *rapid.T) message {
 		return &rpc.MoveReply{Version: manifest.Version(rapid.Uint64().Draw(t, "v"))}
@@ -274,7 +274,7 @@ func TestBadFieldsAreRefusedByName(t *testing.T) {
 		{&rpc.WriteReply{}, bson.D{{Key: "x", Value: 1}}, `"x" is not known`},
 		{&rpc.WriteReply{}, bson.D{{Key: "results", Value: bson.A{bson.D{{Key: "x", Value: 1}}}}}, `"x" is not known`},
 		{&rpc.PromiseRequest{}, bson.D{{Key: "x", Value: 1}}, `"x" is not known`},
-		{&rpc.PromiseRequest{}, bson.D{{Key: "chunk", Value: bson.D{{Key: "x", Value: 1}}}}, `"x" is not known`},
+		{&rpc.PromiseRequest{}, bson.D{{Key: "chunks", Value: bson.A{bson.D{{Key: "x", Value: 1}}}}}, `"x" is not known`},
 		{&rpc.PromiseReply{}, bson.D{{Key: "x", Value: 1}}, `"x" is not known`},
 		{&rpc.MoveRequest{}, bson.D{{Key: "x", Value: 1}}, `"x" is not known`},
 		{&rpc.MoveReply{}, bson.D{{Key: "x", Value: 1}}, `"x" is not known`},
@@ -313,9 +313,9 @@ func examples() map[string]message {
 		"WriteReply": &rpc.WriteReply{Results: []rpc.WriteResult{
 			{N: 1}, {N: 1, UpsertedID: value(5), Value: doc(bson.E{Key: "_id", Value: 5})}, {Err: dup}, {Stale: true}, {MovesTo: doc(bson.E{Key: "_id", Value: 6})},
 		}},
-		"PromiseRequest": &rpc.PromiseRequest{Header: h, Chunk: at},
+		"PromiseRequest": &rpc.PromiseRequest{Header: h, Chunks: []manifest.ChunkAt{at}},
 		"PromiseReply":   &rpc.PromiseReply{Epoch: 4, Position: manifest.Position{Epoch: 4, Next: 17}},
-		"MoveRequest":    &rpc.MoveRequest{Header: h, Chunk: at, To: "shard02"},
+		"MoveRequest":    &rpc.MoveRequest{Header: h, Chunks: []manifest.ChunkAt{at, at}, To: "shard02"},
 		"MoveReply":      &rpc.MoveReply{Version: 43},
 		"FlushRequest":   &rpc.FlushRequest{Header: h},
 		"FlushReply":     &rpc.FlushReply{Version: 44},

@@ -28,9 +28,10 @@ type Owner interface {
 	// Write applies operations of one collection on chunks of one shard.
 	Write(ctx context.Context, r *WriteRequest) (*WriteReply, error)
 	// Promise answers the destination's part of a planned move: its present WAL position,
-	// bound to exactly this chunk and version.
+	// bound to exactly these chunks and versions.
 	Promise(ctx context.Context, r *PromiseRequest) (*PromiseReply, error)
-	// Move hands a chunk over: the source flushes and commits. It returns the root version.
+	// Move hands chunks over, all or none: the source flushes and commits. It returns the
+	// root version.
 	Move(ctx context.Context, r *MoveRequest) (*MoveReply, error)
 	// Flush makes everything the shard acknowledged so far part of segments.
 	Flush(ctx context.Context, r *FlushRequest) (*FlushReply, error)
@@ -250,23 +251,27 @@ type WriteResult struct {
 	MovesTo bson.Raw
 }
 
-// PromiseRequest: To's shard is Header.Shard.
+// PromiseRequest: To's shard is Header.Shard. Chunks are those of one MoveRequest.
 type PromiseRequest struct {
 	Header
-	Chunk manifest.ChunkAt
+	Chunks []manifest.ChunkAt
 }
 
-// PromiseReply is void under another chunk version or another Epoch.
+// PromiseReply is void for a chunk under another version, and under another Epoch.
 type PromiseReply struct {
 	Epoch    manifest.Epoch
 	Position manifest.Position
 }
 
-// MoveRequest asks the owner (Header.Shard) to hand Chunk to To.
+// MovesMax bounds the chunks of one MoveRequest.
+const MovesMax = 4096
+
+// MoveRequest asks the owner (Header.Shard) to hand Chunks, at most MovesMax, each once and
+// of any collections, to To: in one commit, all or none.
 type MoveRequest struct {
 	Header
-	Chunk manifest.ChunkAt
-	To    manifest.ShardID
+	Chunks []manifest.ChunkAt
+	To     manifest.ShardID
 }
 
 // MoveReply tells when the new owner is in charge.
