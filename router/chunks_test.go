@@ -65,6 +65,33 @@ func TestChunksAreCutMovedAndMergedByHand(t *testing.T) {
 	})
 }
 
+// A range of many chunks moves with one request to each owner.
+func TestARangeMovesInOneRequestPerOwner(t *testing.T) {
+	in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
+		ctx, r := context.Background(), c.Router
+		thirds(t, r)
+		rows(t, r, 30)
+		for i := 1; i < 30; i++ {
+			if i%10 == 0 {
+				continue // a bound already
+			}
+			if err := r.SplitChunk(ctx, ns, router.Where{Middle: raw(t, fmt.Sprintf(`{"_id": %d}`, i))}, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		to := c.State().Shards()[0].ID
+		c.Reset()
+		if err := r.MoveRange(ctx, ns, raw(t, `{"_id": 2}`), raw(t, `{"_id": 29}`), to, 0); err != nil {
+			t.Fatal(err)
+		}
+		same(t, 2, c.Sent("move"))
+		for i, chunk := range layout(c)[2:29] {
+			same(t, at("_id", i+2)+" "+string(to), chunk)
+		}
+		same(t, 30, len(find(t, r, "{}")))
+	})
+}
+
 func TestChunkCommandsSayWhatIsWrong(t *testing.T) {
 	in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
 		ctx, r := context.Background(), c.Router

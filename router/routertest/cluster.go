@@ -315,3 +315,8 @@ func (l *link) Write(ctx context.Context, r *rpc.WriteRequest) (*rpc.WriteReply,
 func (l *link) Flush(ctx context.Context, r *rpc.FlushRequest) (*rpc.FlushReply, error) {
 	return pass(l.decide(Message{Verb: "flush", Shard: r.Shard}), errkind.UnknownOutcome, func() (*rpc.FlushReply, error) { return l.Writer.Flush(ctx, r) })
 }
+
+// Move carries a request to hand chunks over.
+func (l *link) Move(ctx context.Context, r *rpc.MoveRequest) (*rpc.MoveReply, error) {
+	return pass(l.decide(Message{Verb: "move", Shard: r.Shard}), errkind.UnknownOutcome, func() (*rpc.MoveReply, error) { return l.Writer.Move(ctx, r) })
+}
