@@ -23,6 +23,8 @@ type Query struct {
 	// Skip and Limit count documents; Limit 0 is none.
 	Skip, Limit int64
 	Level       rpc.Level
+	// At is the version of a snapshot (Pin.Version) to read; 0: now.
+	At manifest.Version
 	// First is how many documents the caller will take first; it sizes the first requests.
 	// 0: 101.
 	First int
@@ -101,6 +103,9 @@ func sortFields(s *document.Sort) []document.SortField {
 // prepare plans rd on the newest map. false: the collection does not exist, in a root that
 // was read after the operation began.
 func (rd *read) prepare(ctx context.Context, a *attempts) (bool, error) {
+	if rd.At != 0 {
+		return rd.prepareAt(ctx, a)
+	}
 	for {
 		s, err := a.state(ctx)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/granarydb/granary/chunkstore/reader"
 	"github.com/granarydb/granary/chunkstore/reader/query"
@@ -13,14 +14,15 @@ import (
 	"github.com/granarydb/granary/router/plan"
 )
 
-// freeShard answers one read of a shard that nobody holds, straight from the bucket. The
-// root it reads by was loaded after the operation began, and a free shard's data is all in
-// segments: the answer is as fresh as an owner's.
+// freeShard answers one read straight from the bucket: of a shard that nobody holds, or of
+// a snapshot. The root it reads by was loaded after the operation began, and a free shard's
+// data is all in segments: the answer is as fresh as an owner's.
 type freeShard struct {
 	r       *Router
 	state   *manifest.State
 	coll    *manifest.Collection
 	targets []plan.Target
+	at      manifest.Version // Query.At
 
 	cursor *query.Cursor
 	seen   rpc.ReadStats // already reported
@@ -91,7 +93,8 @@ func (f *freeShard) gone(ctx context.Context, err error) error {
 	}
 	for _, t := range f.targets {
 		now := s.ChunkAt(t.Chunk.At())
-		if now == nil || !sameRefs(now.Refs, t.Chunk.Refs) {
+		kept := f.at != 0 && slices.ContainsFunc(s.Pins(), func(p manifest.Pin) bool { return p.Version == f.at })
+		if !kept && (now == nil || !sameRefs(now.Refs, t.Chunk.Refs)) {
 			return fmt.Errorf("read chunk %d: %v: %w", t.Chunk.ID, err, errkind.SnapshotUnavailable)
 		}
 	}

@@ -136,6 +136,7 @@ type Router struct {
 	lanes    lanes
 	// targeting counts how far operations reach.
 	targeting *targeting
+	pinned    pinned
 
 	mu       sync.Mutex // never held across a call
 	claiming map[manifest.ShardID]bool

@@ -57,8 +57,8 @@ func (r *Router) openShard(ctx context.Context, a *attempts, rd *read, g plan.Gr
 	}
 	var reply *rpc.ReadReply
 	var err error
-	if h := rd.state.Shard(g.Shard); h != nil && h.Status == manifest.ShardFree && r.store != nil {
-		reply, err = read(&freeShard{r: r, state: rd.state, coll: rd.coll, targets: g.Targets})
+	if o := r.bucketOwner(rd, g); o != nil {
+		reply, err = read(o)
 	} else {
 		reply, err = ask(ctx, a, rd.state, g.Shard, func(o rpc.Owner) (*rpc.ReadReply, error) { return read(o) })
 	}

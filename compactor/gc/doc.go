@@ -6,6 +6,7 @@
 //   - a WAL data object that the shard's floor covers: its records are in segments. The
 //     last object of an ended epoch is never deleted: it may be the seal, and a stalled
 //     writer that finds its seal gone would append behind it.
+//   - the copy of a pin that the root names no longer. A pin whose time is over is given up.
 //   - a dropped segment: it was referenced once and is not any more; only what is
 //     referenced already, or what its creator uploaded and never committed, can be
 //     referenced, so it never will be.

@@ -54,7 +54,7 @@ func TestSweepReadsThePagesBelowTheFloor(t *testing.T) {
 		if want := 2*membucket.PageMax + 9 + 2 + 2; r.Deleted != want {
 			t.Errorf("deleted %d, want %d", r.Deleted, want)
 		}
-		if n := m.Snapshot().Total(layer.List).Requests; n != 3 {
+		if n := m.Snapshot().Of(layer.List, layer.WAL).Requests; n != 3 {
 			t.Errorf("%d pages, want 3", n)
 		}
 		if left := w.left(); !slices.Contains(left, fmt.Sprintf("a/1/%d", 2*membucket.PageMax+9)) {

@@ -30,6 +30,8 @@ type Sweeper struct {
 	// swept are the floors below which the logs are swept. What may go from a log grows
 	// only when its floor moves: an epoch is open no longer when the floor passes it.
 	swept map[manifest.ShardID]manifest.Position
+	// pinned are the pins that the last sweep saw; nil: there was none yet.
+	pinned [][16]byte
 }
 
 // Result is what a sweep did.
@@ -61,7 +63,10 @@ func (s *Sweeper) Sweep(ctx context.Context, dry bool) (Result, error) {
 			return w.Result, err
 		}
 	}
-	return w.Result, w.segments(ctx)
+	if err := w.segments(ctx); err != nil {
+		return w.Result, err
+	}
+	return w.Result, w.pins(ctx, roots[0])
 }
 
 // roots are the root and, when there are segments to decide about, every pinned root.

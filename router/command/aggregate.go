@@ -59,7 +59,7 @@ func (s *Commands) aggregate(ctx context.Context, c *call) (bson.Raw, error) {
 		return nil, err
 	}
 	p := push(stages)
-	p.query.Level, p.query.MaxTime = c.level, c.maxTime
+	p.query.Level, p.query.At, p.query.MaxTime = c.level, c.at, c.maxTime
 	if explain {
 		return s.explainReply(ctx, &explained{call: c, ns: ns, query: p.query, pipe: p, stages: stages}, onlyPlan)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
+	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/router"
 	"github.com/granarydb/granary/router/wire"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -31,6 +32,7 @@ type call struct {
 	retry   *router.Retry
 	maxTime time.Duration
 	level   rpc.Level
+	at      manifest.Version // of a snapshot
 }
 
 type field struct {
@@ -141,10 +143,26 @@ func (c *call) readConcern() {
 	case "linearizable":
 		c.level = rpc.Verified
 	case "snapshot":
-		c.fail(mongoerr.New(mongoerr.InvalidOptions, "readConcern level snapshot is not supported; "+
-			"every read sees all that was acknowledged before it began"))
+		c.readSnapshot(rc)
 	default:
 		c.fail(mongoerr.New(mongoerr.FailedToParse, "Enumeration value '%s' for field 'readConcern.level' is not a valid value.", level))
+	}
+}
+
+// snapshotReads are the commands that can be asked about a snapshot.
+var snapshotReads = []string{"find", "aggregate", "count", "distinct"}
+
+// readSnapshot takes the snapshot to read. Its cluster time is the version of the root.
+func (c *call) readSnapshot(rc bson.Raw) {
+	t, i, ok := rc.Lookup("atClusterTime").TimestampOK()
+	switch {
+	case !slices.Contains(snapshotReads, c.cmd.Name):
+		c.fail(mongoerr.New(mongoerr.InvalidOptions, "readConcern level snapshot is for %v, not for %s", snapshotReads, c.cmd.Name))
+	case !ok:
+		c.fail(mongoerr.New(mongoerr.InvalidOptions, "readConcern level snapshot reads a snapshot that was made before, and needs its atClusterTime: "+
+			"db.adminCommand({ createSnapshot: NAME }) makes one, listSnapshots shows them. Without it every read sees all that was acknowledged before it began"))
+	default:
+		c.at = manifest.Version(uint64(t)<<32 | uint64(i))
 	}
 }
 

@@ -142,7 +142,7 @@ func New(r *router.Router, o *Options) *Commands {
 	s.started = s.host.Mono()
 	s.underway.calls = make(map[int64]running)
 	for n, family := range [][]Command{
-		s.handshake(), s.diagnostics(), s.sessions(), s.crud(), s.find(), s.aggregation(), s.definitions(), s.sharding(), s.chunks(), s.zones(),
+		s.handshake(), s.diagnostics(), s.sessions(), s.crud(), s.find(), s.aggregation(), s.definitions(), s.sharding(), s.chunks(), s.zones(), s.snapshots(),
 		s.whereabouts(), s.statistics(), s.later(),
 	} {
 		for i := range family {

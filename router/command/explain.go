@@ -101,7 +101,7 @@ func (c *call) explained() (*explained, error) {
 	if x.write != nil && err == nil {
 		x.query = searchOf(x.write)
 	}
-	x.query.Level = c.level
+	x.query.Level, x.query.At = c.level, c.at
 	return x, err
 }
 

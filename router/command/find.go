@@ -60,7 +60,7 @@ func (s *Commands) runFind(ctx context.Context, c *call) (bson.Raw, error) {
 func (c *call) findQuery() router.Query {
 	q := router.Query{
 		Filter: clone(c.doc("filter")), Sort: clone(c.doc("sort")), Projection: clone(c.doc("projection")),
-		Skip: c.count("skip", 0), Limit: c.count("limit", 0), Level: c.level, MaxTime: c.maxTime,
+		Skip: c.count("skip", 0), Limit: c.count("limit", 0), Level: c.level, At: c.at, MaxTime: c.maxTime,
 	}
 	c.simpleCollation()
 	for _, name := range []string{"min", "max", "returnKey", "showRecordId"} {
@@ -168,7 +168,7 @@ func (s *Commands) count(ctx context.Context, c *call) (bson.Raw, error) {
 
 // countQuery reads what count and its explain have in common.
 func (c *call) countQuery() router.Query {
-	q := router.Query{Filter: c.doc("query"), Skip: c.count("skip", 0), Limit: c.int("limit"), Level: c.level, MaxTime: c.maxTime}
+	q := router.Query{Filter: c.doc("query"), Skip: c.count("skip", 0), Limit: c.int("limit"), Level: c.level, At: c.at, MaxTime: c.maxTime}
 	if q.Limit < 0 {
 		q.Limit = -q.Limit
 	}
@@ -196,7 +196,7 @@ func (s *Commands) countRows(ctx context.Context, ns router.Namespace, q router.
 func (s *Commands) distinct(ctx context.Context, c *call) (bson.Raw, error) {
 	ns := c.namespace()
 	key := c.string("key")
-	q := router.Query{Filter: c.doc("query"), Level: c.level, MaxTime: c.maxTime}
+	q := router.Query{Filter: c.doc("query"), Level: c.level, At: c.at, MaxTime: c.maxTime}
 	c.simpleCollation()
 	if c.err == nil && key == "" {
 		c.fail(mongoerr.New(mongoerr.BadValue, "distinct: key must name a field"))
