@@ -25,7 +25,7 @@ func TestMongoshSession(t *testing.T) {
 	need(t, "GRANARY_VEGA", "the data folder of the npm package vega-datasets")
 	store := "dir:" + t.TempDir()
 	p := startLocal(t, store)
-	out, err := mongosh(t, p.uri(), "--file", "testdata/foundation.js")
+	out, err := mongosh(t, p.uri(), "--file", "testdata/check.js", "--file", "testdata/foundation.js")
 	if err != nil || !strings.Contains(out, "SESSION OK") {
 		t.Fatalf("session: %v\n%s", err, out)
 	}
@@ -65,4 +65,29 @@ func TestReadmeQueriesRun(t *testing.T) {
 			t.Errorf("%v\n%s\n%s", err, b[1], out)
 		}
 	}
+}
+
+// runScript has a real mongosh run a script of testdata against a fresh cluster, which must say that
+// all of it held, and the store must be clean afterwards.
+func runScript(t *testing.T, script, says string, args ...string) string {
+	t.Helper()
+	need(t, "GRANARY_MONGOSH", "the mongosh program (npm install mongosh)")
+	store := "dir:" + t.TempDir()
+	p := startLocal(t, store, args...)
+	out, err := mongosh(t, p.uri(), "--file", "testdata/check.js", "--file", "testdata/"+script)
+	if err != nil || !strings.Contains(out, says) {
+		t.Fatalf("%s: %v\n%s\n%s", script, err, out, p.out)
+	}
+	if code := p.stop(t); code != 0 {
+		t.Errorf("exit code %d after SIGTERM:\n%s", code, p.out)
+	}
+	fsck(t, store)
+	return out
+}
+
+// TestQueriesAskTheRightShards: equality, ranges, $in, fields outside of the key, sorts, on a
+// ranged and on a hashed collection, and what mongosh shows of them.
+func TestQueriesAskTheRightShards(t *testing.T) {
+	t.Parallel()
+	runScript(t, "targeting.js", "TARGETING OK")
 }

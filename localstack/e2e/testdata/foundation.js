@@ -3,16 +3,6 @@
 const fs = require('fs');
 const vega = process.env.GRANARY_VEGA;
 
-function same(what, got, want) {
-  const g = EJSON.stringify(got), w = EJSON.stringify(want);
-  if (g !== w) { print(`FAILED ${what}: got ${g}, want ${w}`); quit(1); }
-}
-function ok(what, cond) { if (!cond) { print(`FAILED ${what}`); quit(1); } }
-function fails(what, code, fn) {
-  try { fn(); } catch (e) { same(what + ' code', e.code, code); return e; }
-  print(`FAILED ${what}: no error`); quit(1);
-}
-
 const shop = db.getSiblingDB('vega');
 shop.dropDatabase();
 
