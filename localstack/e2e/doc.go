@@ -31,5 +31,6 @@
 //	go test ./localstack/e2e -run TestEveryInsertIsThereOnce -rounds 100 -timeout 1h
 //	go test ./localstack/e2e -run TestRetriedWritesHappenOnce -cases 1000 -timeout 1h
 //	go test ./localstack/e2e -run TestPartitions -partition 5m -timeout 2h
+//	go test ./localstack/e2e -run TestSnippets -splits 5s
 //	go test ./localstack/e2e -run TestTheStoreIsAway -away 10m -timeout 1h
 package e2e

@@ -1,11 +1,14 @@
 package e2e
 
 import (
+	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 // mongosh runs a script or an expression and returns what it printed.
@@ -90,4 +93,22 @@ func runScript(t *testing.T, script, says string, args ...string) string {
 func TestQueriesAskTheRightShards(t *testing.T) {
 	t.Parallel()
 	runScript(t, "targeting.js", "TARGETING OK")
+}
+
+// TestEveryShardingHelper runs the sh helpers of mongosh: none is unknown to the server. The log
+// has the table of them.
+func TestEveryShardingHelper(t *testing.T) {
+	t.Parallel()
+	t.Log(runScript(t, "helpers.js", "HELPERS OK"))
+}
+
+// splitsMax is what 1440 splits by single commands may take. On a machine that does nothing
+// else it is less than 5 s.
+var splitsMax = flag.Duration("splits", 20*time.Second, "what 1440 splits by single commands may take")
+
+// TestSnippetsOfIntroductionsRun types what introductions to sharding show: keys of every kind,
+// a chunk for each minute of a day, the inbox, the identities.
+func TestSnippetsOfIntroductionsRun(t *testing.T) {
+	t.Setenv("GRANARY_SPLIT_MS", fmt.Sprint(splitsMax.Milliseconds()))
+	t.Log(runScript(t, "snippets.js", "SNIPPETS OK"))
 }

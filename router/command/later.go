@@ -12,7 +12,7 @@ import (
 func (s *Commands) later() []Command {
 	const (
 		reshard = "a collection gets another shard key by copying it so far: make a new one with sh.shardCollection, " +
-			"copy the documents, and use its name"
+			"copy the documents, and let the application use the new one"
 		done = "a move copies no data and is done when it is answered: there is nothing to abort"
 		keys = "shard keys are not analyzed yet; explain shows which chunks a query visits, and why"
 		cfg  = "there are no config servers: the root in the store is what they would keep"
