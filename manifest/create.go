@@ -30,6 +30,46 @@ func Create(ctx context.Context, cell Cell, h host.Host, o InitOptions) (*State,
 	if err != nil {
 		return nil, fmt.Errorf("create root: %w", err)
 	}
+	return r.begin(ctx, s, op)
+}
+
+// Restore makes a root of a version that was kept, such as a pin's, in a store that has the
+// pages and segments that it refers to and no root. It is the same cluster at that version,
+// with every shard free, and without the jobs, pins and candidates for GC of then; what was
+// not in segments is not there. Errors: as Create.
+func Restore(ctx context.Context, cell Cell, h host.Host, kept *State, millis int64) (*State, error) {
+	r := NewRoot(cell, h, nil)
+	e := Edit{Op: h.ID16(), Changes: detach(kept), Millis: millis}
+	s, err := Apply(kept, e, h.ID16())
+	if err != nil {
+		return nil, fmt.Errorf("restore root: %w", err)
+	}
+	return r.begin(ctx, s, e.Op)
+}
+
+// detach are the changes after which a state holds on to nothing but its chunks.
+func detach(s *State) (changes []Change) {
+	for _, h := range s.shards {
+		if h.Status == ShardFree {
+			continue
+		}
+		end := Position{Epoch: h.Epoch}
+		for _, c := range s.ownFloors(h.ID) {
+			end = MaxPosition(end, c.OwnFloor)
+		}
+		changes = append(changes, Free{Shard: h.ID, Epoch: h.Epoch, Snapshot: MaxPosition(end, h.Floor)})
+	}
+	for _, j := range s.jobs {
+		changes = append(changes, ExpelJob{ID: j.ID})
+	}
+	for _, p := range s.pins {
+		changes = append(changes, DropPin{ID: p.ID})
+	}
+	return append(changes, ForgetDropped{Segments: s.dropped})
+}
+
+// begin writes the first root of a store.
+func (r *Root) begin(ctx context.Context, s *State, op OpID) (*State, error) {
 	body, err := EncodeRoot(s)
 	if err != nil {
 		return nil, fmt.Errorf("create root: %w", err)
@@ -39,7 +79,7 @@ func Create(ctx context.Context, cell Cell, h host.Host, o InitOptions) (*State,
 		return fmt.Errorf("create root: %w: %w", errkind.UnknownOutcome, err)
 	}
 	for {
-		_, err := cell.Swap(ctx, RootKey, body, "")
+		_, err := r.cell.Swap(ctx, RootKey, body, "")
 		if err == nil {
 			return s, nil
 		}

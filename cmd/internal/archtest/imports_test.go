@@ -60,6 +60,7 @@ var importTable = table{
 	{"chunkstore/reader/query", with(truth, []string{"chunkstore/admission", "chunkstore/reader", "chunkstore/segment", "chunkstore/document/...", "chunkstore/mongoerr", "chunkstore/writer/rpc"}), "answers the rpc's queries over the reader's views, at the owner and at a router"},
 	{"chunkstore/writer/rpc", with(truth, []string{"chunkstore/admission", "chunkstore/mongoerr"}), "what routers and owners say to one another; no storage"},
 	{"chunkstore/writer", with(truth, []string{"chunkstore/..."}), "the shard owner puts the bytes together"},
+	{"chunkstore/backup", with(truth, []string{"chunkstore/bucket"}), "copies objects, and looks into none but the root"},
 	{"chunkstore/fsck", with(truth, []string{"chunkstore/..."}), "looks at every kind of object"},
 
 	{"router/plan", with(truth, []string{"chunkstore/document/..."}), "values in, values out"},

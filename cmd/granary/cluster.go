@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/granarydb/granary/chunkstore/bucket"
+	"github.com/granarydb/granary/chunkstore/writer/rpc"
+	"github.com/granarydb/granary/localstack"
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/host"
+	"github.com/granarydb/granary/router"
+	"github.com/urfave/cli/v3"
+)
+
+// withRouter runs a command through a router of its own, which asks the processes that hold
+// shards. otherwise is what to type when a process holds them that nobody else can ask.
+func withRouter(ctx context.Context, cmd *cli.Command, otherwise string, do func(ctx context.Context, b bucket.Bucket, r *router.Router) error) error {
+	h := host.System()
+	b, root, err := openCluster(ctx, cmd, h)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	for _, s := range root.State().Shards() {
+		if s.Status != manifest.ShardFree && s.Address == "" {
+			return fmt.Errorf("shard %s is held by granary local, which only its own clients can ask: %s", s.ID, otherwise)
+		}
+	}
+	secret, err := sharedSecret()
+	if err != nil {
+		return err
+	}
+	network := rpc.NewHTTPDialer(secret, h, nil)
+	defer network.Close()
+	r, err := localstack.OpenRouter(ctx, b, h, network, localstack.Options{Program: version()})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.Close(ctx) }()
+	return do(ctx, b, r.Router)
+}
