@@ -136,6 +136,7 @@ func (s *shard) inheritRows(from *memtable, into func(*chunk) **memtable) {
 			*m = new(memtable)
 		}
 		(*m).put(r)
+		s.heatOf(to)
 		s.grow(r.bytes())
 	})
 }

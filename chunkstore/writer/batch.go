@@ -115,6 +115,7 @@ func (s *shard) append(c *chunk, ch change) {
 		rec.Seq, rec.Doc = r.seq, r.doc
 		b.newest[text(path)] = r
 		s.grow(r.bytes())
+		s.heatOf(c).wrote(ch.op, r.key())
 	}
 	if e := ch.retry; e != nil {
 		if e.Key == nil {
@@ -194,6 +195,7 @@ func (s *shard) settle(b *batch, pos manifest.Position, bytes int) {
 	share := s.w.retryShare()
 	for c := range touched {
 		c.retries.trim(share)
+		s.heatOf(c)
 	}
 	close(b.done)
 }

@@ -23,6 +23,7 @@ type chunk struct {
 	// seq is the last one given.
 	seq     manifest.Seq
 	retries retries
+	heat    *heat // nil: cold
 	// held is closed to reads and writes while the chunk is given away, or the outcome of
 	// that is not known; nil: open.
 	held *gate

@@ -284,6 +284,7 @@ func (s *shard) replayed(pos manifest.Position, r wal.Record) error {
 			n.doc = s.docs.copy(r.Doc)
 		}
 		c.mem.put(n)
+		s.heatOf(c)
 		c.seq = max(c.seq, r.Seq)
 		s.grow(n.bytes())
 	}

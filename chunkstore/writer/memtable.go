@@ -15,6 +15,8 @@ type memtable struct {
 	// bytes is the memory of all rows that ever came in, replaced ones too: they may share
 	// a block with those that stay.
 	bytes int64
+	// size is the bytes of keys and documents that it holds now.
+	size int64
 	// low and high bound the positions of the rows.
 	low, high manifest.Position
 	// taken is the snapshot since the last put; nil: none.
@@ -25,7 +27,9 @@ type memtable struct {
 func (m *memtable) put(r *row) {
 	if was, replaced := m.rows.Set(r.name(), r); replaced {
 		r.existed = was.existed
+		m.size -= was.size()
 	}
+	m.size += r.size()
 	if m.bytes == 0 || r.at.pos.Less(m.low) {
 		m.low = r.at.pos
 	}

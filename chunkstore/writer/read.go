@@ -107,6 +107,7 @@ func (s *shard) viewAll(r *rpc.ReadRequest) (f found, g *gate, err error) {
 		if c.held != nil && !broken(readsInHandoff) {
 			return f, c.held, nil
 		}
+		s.heatOf(c).read(t)
 		f.targets[i] = query.Target{View: c.view(), Ranges: t.Ranges, Key: coll.Key}
 	}
 	return f, nil, nil

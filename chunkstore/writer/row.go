@@ -33,6 +33,7 @@ const rowOverhead = 176
 func (r *row) key() []byte                    { return r.path[4:] }
 func (r *row) live() bool                     { return r.doc != nil }
 func (r *row) bytes() int64                   { return int64(len(r.path)+len(r.doc)) + rowOverhead }
+func (r *row) size() int64                    { return int64(len(r.path) - 4 + len(r.doc)) }
 func (r *row) name() string                   { return text(r.path[4:]) }
 func (r *row) above(f manifest.Position) bool { return f.Less(r.at.pos) }
 

@@ -66,6 +66,7 @@ type shard struct {
 	// a collection last came from another shard; see exec_rekey.go for what readers need it.
 	since   manifest.Version
 	gained  map[manifest.CollectionID]manifest.Version
+	warm    []*chunk // those with a heat, and some that are gone
 	latches latches
 	// Apart, since retry entries keep the paths alive long after the documents are flushed.
 	paths, docs arena
@@ -126,7 +127,7 @@ func (s *shard) endLocked(reason error) {
 	s.flight = nil
 	s.grow(-s.bytes)
 	s.w.memory.chunks.Add(-int64(len(s.chunks)))
-	s.chunks, s.latches, s.cursors = nil, latches{}, cursors{}
+	s.chunks, s.warm, s.latches, s.cursors = nil, nil, latches{}, cursors{}
 	close(s.ended)
 	s.stop(reason)
 }

@@ -189,6 +189,12 @@ func (r remote) Move(ctx context.Context, q *rpc.MoveRequest) (*rpc.MoveReply, e
 	})
 }
 
+func (r remote) Loads(ctx context.Context, q *rpc.LoadsRequest) (*rpc.LoadsReply, error) {
+	return call(ctx, r.net, r.from, r.to.node, "loads "+string(q.Shard), func(ctx context.Context) (*rpc.LoadsReply, error) {
+		return r.to.owner.Loads(ctx, q)
+	})
+}
+
 func (r remote) Flush(ctx context.Context, q *rpc.FlushRequest) (*rpc.FlushReply, error) {
 	return call(ctx, r.net, r.from, r.to.node, "flush "+string(q.Shard), func(ctx context.Context) (*rpc.FlushReply, error) {
 		return r.to.owner.Flush(ctx, q)

@@ -126,6 +126,10 @@ func (o *guardedOwner) Move(ctx context.Context, r *rpc.MoveRequest) (*rpc.MoveR
 	return guard(ctx, o, o.o.Move, r)
 }
 
+func (o *guardedOwner) Loads(ctx context.Context, r *rpc.LoadsRequest) (*rpc.LoadsReply, error) {
+	return guard(ctx, o, o.o.Loads, r)
+}
+
 func (o *guardedOwner) Flush(ctx context.Context, r *rpc.FlushRequest) (*rpc.FlushReply, error) {
 	return guard(ctx, o, o.o.Flush, r)
 }

@@ -45,6 +45,10 @@ func (silent) Move(ctx context.Context, _ *rpc.MoveRequest) (*rpc.MoveReply, err
 	return wait[rpc.MoveReply](ctx)
 }
 
+func (silent) Loads(ctx context.Context, _ *rpc.LoadsRequest) (*rpc.LoadsReply, error) {
+	return wait[rpc.LoadsReply](ctx)
+}
+
 func (silent) Flush(ctx context.Context, _ *rpc.FlushRequest) (*rpc.FlushReply, error) {
 	return wait[rpc.FlushReply](ctx)
 }
@@ -66,7 +70,7 @@ func TestACallToAFormerHolderIsGivenUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		const calls = 6
+		const calls = 7
 		ended := make(chan error, calls)
 		start := time.Now()
 		go func() { _, err := o.Read(t.Context(), &rpc.ReadRequest{}); ended <- err }()
@@ -74,6 +78,7 @@ func TestACallToAFormerHolderIsGivenUp(t *testing.T) {
 		go func() { _, err := o.Write(t.Context(), &rpc.WriteRequest{}); ended <- err }()
 		go func() { _, err := o.Promise(t.Context(), &rpc.PromiseRequest{}); ended <- err }()
 		go func() { _, err := o.Move(t.Context(), &rpc.MoveRequest{}); ended <- err }()
+		go func() { _, err := o.Loads(t.Context(), &rpc.LoadsRequest{}); ended <- err }()
 		go func() { _, err := o.Flush(t.Context(), &rpc.FlushRequest{}); ended <- err }()
 		time.Sleep(time.Minute)
 		if len(ended) > 0 {

@@ -52,6 +52,12 @@ func (e *encoder) int(name string, v int64) {
 	}
 }
 
+func (e *encoder) float(name string, v float64) {
+	if v != 0 {
+		e.b = bsoncore.AppendDoubleElement(e.b, name, v)
+	}
+}
+
 func (e *encoder) bool(name string, v bool) {
 	if v {
 		e.b = bsoncore.AppendBooleanElement(e.b, name, true)
@@ -190,6 +196,13 @@ func (f *reader) int32() int32 {
 	v := f.int()
 	f.want(v >= math.MinInt32 && v <= math.MaxInt32, "an int32")
 	return int32(v)
+}
+
+// float is a finite number that is not negative.
+func (f *reader) float() float64 {
+	v, ok := f.v.DoubleOK()
+	f.want(ok && v >= 0 && v <= math.MaxFloat64, "a rate")
+	return v
 }
 
 func (f *reader) bool() bool {

@@ -177,6 +177,18 @@ var generated = map[string]func(*rapid.T) message{
 	"MoveReply": func(t *rapid.T) message {
 		return &rpc.MoveReply{Version: manifest.Version(rapid.Uint64().Draw(t, "v"))}
 	},
+	"LoadsRequest": func(t *rapid.T) message { return &rpc.LoadsRequest{Header: genHeader.Draw(t, "h")} },
+	"LoadsReply": func(t *rapid.T) message {
+		rate := rapid.Float64Range(0, 1e9)
+		return &rpc.LoadsReply{Chunks: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) rpc.ChunkLoad {
+			at := genChunkAt.Draw(t, "at")
+			return rpc.ChunkLoad{
+				Collection: at.Collection, ID: at.ID, Version: at.Version, Reads: rate.Draw(t, "r"), Writes: rate.Draw(t, "w"), Inserts: rate.Draw(t, "i"),
+				UnflushedRows: rapid.Int64().Draw(t, "rows"), UnflushedBytes: rapid.Int64().Draw(t, "bytes"), TailShare: rate.Draw(t, "tail"),
+				Median: genBytes.Draw(t, "median"), Age: time.Duration(rapid.Int64().Draw(t, "age")),
+			}
+		}), 0, 3).Draw(t, "chunks")}
+	},
 	"FlushRequest": func(t *rapid.T) message { return &rpc.FlushRequest{Header: genHeader.Draw(t, "h")} },
 	"FlushReply": func(t *rapid.T) message {
 		return &rpc.FlushReply{Version: manifest.Version(rapid.Uint64().Draw(t, "v"))}
@@ -190,6 +202,7 @@ var fresh = map[string]func() message{
 	"WriteRequest":  func() message { return new(rpc.WriteRequest) }, "WriteReply": func() message { return new(rpc.WriteReply) },
 	"PromiseRequest": func() message { return new(rpc.PromiseRequest) }, "PromiseReply": func() message { return new(rpc.PromiseReply) },
 	"MoveRequest": func() message { return new(rpc.MoveRequest) }, "MoveReply": func() message { return new(rpc.MoveReply) },
+	"LoadsRequest": func() message { return new(rpc.LoadsRequest) }, "LoadsReply": func() message { return new(rpc.LoadsReply) },
 	"FlushRequest": func() message { return new(rpc.FlushRequest) }, "FlushReply": func() message { return new(rpc.FlushReply) },
 }
 
@@ -278,6 +291,10 @@ func TestBadFieldsAreRefusedByName(t *testing.T) {
 		{&rpc.PromiseReply{}, bson.D{{Key: "x", Value: 1}}, `"x" is not known`},
 		{&rpc.MoveRequest{}, bson.D{{Key: "x", Value: 1}}, `"x" is not known`},
 		{&rpc.MoveReply{}, bson.D{{Key: "x", Value: 1}}, `"x" is not known`},
+		{&rpc.LoadsRequest{}, bson.D{{Key: "x", Value: 1}}, `"x" is not known`},
+		{&rpc.LoadsReply{}, bson.D{{Key: "x", Value: 1}}, `"x" is not known`},
+		{&rpc.LoadsReply{}, bson.D{{Key: "chunks", Value: bson.A{bson.D{{Key: "x", Value: 1}}}}}, `"x" is not known`},
+		{&rpc.LoadsReply{}, bson.D{{Key: "chunks", Value: bson.A{bson.D{{Key: "tail", Value: -1.0}}}}}, `"tail" is not a rate`},
 		{&rpc.FlushRequest{}, bson.D{{Key: "x", Value: 1}}, `"x" is not known`},
 	} {
 		err := c.into.Parse(doc(c.doc...))
@@ -317,8 +334,13 @@ func examples() map[string]message {
 		"PromiseReply":   &rpc.PromiseReply{Epoch: 4, Position: manifest.Position{Epoch: 4, Next: 17}},
 		"MoveRequest":    &rpc.MoveRequest{Header: h, Chunks: []manifest.ChunkAt{at, at}, To: "shard02"},
 		"MoveReply":      &rpc.MoveReply{Version: 43},
-		"FlushRequest":   &rpc.FlushRequest{Header: h},
-		"FlushReply":     &rpc.FlushReply{Version: 44},
+		"LoadsRequest":   &rpc.LoadsRequest{Header: h},
+		"LoadsReply": &rpc.LoadsReply{Chunks: []rpc.ChunkLoad{{
+			Collection: 3, ID: 7, Version: 5, Reads: 12.5, Writes: 100, Inserts: 80, UnflushedRows: 10, UnflushedBytes: 4096, TailShare: 0.25,
+			Median: []byte{0x10, 0x20}, Age: time.Minute,
+		}, {Collection: 3, ID: 8, Version: 1, Reads: 1}}},
+		"FlushRequest": &rpc.FlushRequest{Header: h},
+		"FlushReply":   &rpc.FlushReply{Version: 44},
 	}
 }
 
@@ -326,7 +348,7 @@ func examples() map[string]message {
 func TestWireForm(t *testing.T) {
 	var out strings.Builder
 	ex := examples()
-	for _, name := range []string{"ReadRequest", "ReadReply", "CursorRequest", "WriteRequest", "WriteReply", "PromiseRequest", "PromiseReply", "MoveRequest", "MoveReply", "FlushRequest", "FlushReply"} {
+	for _, name := range []string{"ReadRequest", "ReadReply", "CursorRequest", "WriteRequest", "WriteReply", "PromiseRequest", "PromiseReply", "MoveRequest", "MoveReply", "FlushRequest", "FlushReply", "LoadsRequest", "LoadsReply"} {
 		fmt.Fprintf(&out, "%s\n%s\n\n", name, bson.Raw(ex[name].Append(nil)))
 	}
 	for _, err := range []error{
@@ -416,7 +438,7 @@ func TestRepliesThatAreNoneAreBad(t *testing.T) {
 
 // FuzzParse: no bytes make a parser panic, and what it takes it gives back the same.
 func FuzzParse(f *testing.F) {
-	names := []string{"ReadRequest", "ReadReply", "CursorRequest", "WriteRequest", "WriteReply", "PromiseRequest", "PromiseReply", "MoveRequest", "MoveReply", "FlushRequest", "FlushReply"}
+	names := []string{"ReadRequest", "ReadReply", "CursorRequest", "WriteRequest", "WriteReply", "PromiseRequest", "PromiseReply", "MoveRequest", "MoveReply", "FlushRequest", "FlushReply", "LoadsRequest", "LoadsReply"}
 	ex := examples()
 	for i, name := range names {
 		f.Add(byte(i), ex[name].Append(nil))

@@ -116,6 +116,10 @@ func (o *httpOwner) Move(ctx context.Context, r *MoveRequest) (*MoveReply, error
 	return call(ctx, o, "move", r, &MoveReply{})
 }
 
+func (o *httpOwner) Loads(ctx context.Context, r *LoadsRequest) (*LoadsReply, error) {
+	return call(ctx, o, "loads", r, &LoadsReply{})
+}
+
 func (o *httpOwner) Flush(ctx context.Context, r *FlushRequest) (*FlushReply, error) {
 	return call(ctx, o, "flush", r, &FlushReply{})
 }

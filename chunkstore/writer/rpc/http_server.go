@@ -59,6 +59,7 @@ func Handler(o Owner, p Peer, secret string, h host.Host, validate func(doc []by
 	mux.HandleFunc("POST "+PathPrefix+"write", serve(s, "write", o.Write))
 	mux.HandleFunc("POST "+PathPrefix+"promise", serve(s, "promise", o.Promise))
 	mux.HandleFunc("POST "+PathPrefix+"move", serve(s, "move", o.Move))
+	mux.HandleFunc("POST "+PathPrefix+"loads", serve(s, "loads", o.Loads))
 	mux.HandleFunc("POST "+PathPrefix+"flush", serve(s, "flush", o.Flush))
 	if p != nil {
 		mux.HandleFunc("POST "+PathPrefix+"ping", serve(s, "ping", p.Ping))

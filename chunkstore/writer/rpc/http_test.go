@@ -75,6 +75,10 @@ func (o *owner) Move(ctx context.Context, r *rpc.MoveRequest) (*rpc.MoveReply, e
 	return answer[rpc.MoveReply](o, ctx, r)
 }
 
+func (o *owner) Loads(ctx context.Context, r *rpc.LoadsRequest) (*rpc.LoadsReply, error) {
+	return answer[rpc.LoadsReply](o, ctx, r)
+}
+
 func (o *owner) Flush(ctx context.Context, r *rpc.FlushRequest) (*rpc.FlushReply, error) {
 	return answer[rpc.FlushReply](o, ctx, r)
 }
@@ -92,6 +96,8 @@ func send(ctx context.Context, o rpc.Owner, q any) (reply any, err error) {
 		reply, err = o.Promise(ctx, q)
 	case *rpc.MoveRequest:
 		reply, err = o.Move(ctx, q)
+	case *rpc.LoadsRequest:
+		reply, err = o.Loads(ctx, q)
 	case *rpc.FlushRequest:
 		reply, err = o.Flush(ctx, q)
 	}
@@ -102,6 +108,7 @@ func send(ctx context.Context, o rpc.Owner, q any) (reply any, err error) {
 var pairs = map[string]string{
 	"ReadRequest": "ReadReply", "CursorRequest": "ReadReply", "WriteRequest": "WriteReply",
 	"PromiseRequest": "PromiseReply", "MoveRequest": "MoveReply", "FlushRequest": "FlushReply",
+	"LoadsRequest": "LoadsReply",
 }
 
 // requests are the examples that can be sent.
@@ -169,6 +176,8 @@ func withDeadline(m message, d time.Duration) message {
 	case *rpc.PromiseRequest:
 		q.Deadline = d
 	case *rpc.MoveRequest:
+		q.Deadline = d
+	case *rpc.LoadsRequest:
 		q.Deadline = d
 	case *rpc.FlushRequest:
 		q.Deadline = d
@@ -275,7 +284,7 @@ func TestHTTPRefusesStrangers(t *testing.T) {
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
-	if n := o.calls.Load(); n > 6 {
+	if n := o.calls.Load(); n > 7 {
 		t.Errorf("%d calls reached the owner", n)
 	}
 	open := httptest.NewServer(rpc.Handler(o, nil, "", host.System(), valid, rpc.Limits{}))

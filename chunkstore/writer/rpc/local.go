@@ -86,6 +86,10 @@ func (o localOwner) Move(ctx context.Context, r *MoveRequest) (*MoveReply, error
 	return local(ctx, o, Owner.Move, r)
 }
 
+func (o localOwner) Loads(ctx context.Context, r *LoadsRequest) (*LoadsReply, error) {
+	return local(ctx, o, Owner.Loads, r)
+}
+
 func (o localOwner) Flush(ctx context.Context, r *FlushRequest) (*FlushReply, error) {
 	return local(ctx, o, Owner.Flush, r)
 }

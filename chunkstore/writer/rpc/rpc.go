@@ -33,6 +33,8 @@ type Owner interface {
 	// Move hands chunks over, all or none: the source flushes and commits. It returns the
 	// root version.
 	Move(ctx context.Context, r *MoveRequest) (*MoveReply, error)
+	// Loads tells what is asked of the chunks of a shard.
+	Loads(ctx context.Context, r *LoadsRequest) (*LoadsReply, error)
 	// Flush makes everything the shard acknowledged so far part of segments.
 	Flush(ctx context.Context, r *FlushRequest) (*FlushReply, error)
 }
