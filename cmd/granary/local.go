@@ -55,5 +55,5 @@ func runLocal(ctx context.Context, cmd *cli.Command) error {
 	server, served := p.serveMongo(ctx, stack.Commands, listener)
 	p.health.since = stack.SinceStore
 	p.announce("    mongosh mongodb://%s/", listener.Addr())
-	return p.serve(ctx, served, "draining connections, flushing, freeing shards", server.Drain, stack.Close)
+	return p.serve(ctx, served, "draining connections, flushing, freeing shards", stack.Commands.Drain, server.Drain, stack.Close)
 }

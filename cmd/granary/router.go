@@ -60,5 +60,5 @@ func runRouter(ctx context.Context, cmd *cli.Command) error {
 	server, served := p.serveMongo(ctx, r.Commands, listener)
 	p.health.since = r.SinceStore
 	p.announce("    mongosh mongodb://%s/", listener.Addr())
-	return p.serve(ctx, served, "draining connections", server.Drain, r.Close)
+	return p.serve(ctx, served, "draining connections", r.Commands.Drain, server.Drain, r.Close)
 }

@@ -125,6 +125,7 @@ type Commands struct {
 	counts  opCounts
 
 	underway underway
+	topology topology
 }
 
 // opCounts are MongoDB's opcounters.
@@ -140,6 +141,7 @@ func New(r *router.Router, o *Options) *Commands {
 	s := &Commands{router: r, host: r.Host(), options: o.withDefaults(), table: make(map[string]*Command)}
 	s.cursors = newCursors(s.host, s.options.CursorIdle, s.options.CursorsMax)
 	s.started = s.host.Mono()
+	s.topology = topology{process: r.NewObjectID(), stopping: make(chan struct{})}
 	s.underway.calls = make(map[int64]running)
 	for n, family := range [][]Command{
 		s.handshake(), s.diagnostics(), s.sessions(), s.crud(), s.find(), s.aggregation(), s.definitions(), s.sharding(), s.chunks(), s.zones(), s.snapshots(),

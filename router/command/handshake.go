@@ -2,8 +2,12 @@ package command
 
 import (
 	"context"
+	"sync"
+	"time"
 
+	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
 // What a hello announces.
@@ -27,9 +31,68 @@ func (s *Commands) handshake() []Command {
 	}
 }
 
-// hello answers without topologyVersion: clients then poll, and do not wait for changes.
-func (s *Commands) hello(_ context.Context, c *call) (bson.Raw, error) {
-	b := build()
+// topology is what a router says of itself to the monitors of drivers. A monitor that has seen
+// a version asks for the next one and waits: so it has a connection here all the time, and
+// learns at once that the router stops, or that its process is gone.
+type topology struct {
+	process  bson.ObjectID
+	stopping chan struct{} // closed when the router stops: version 1, the last one
+	once     sync.Once
+}
+
+// Drain has every hello that waits, and every later one, answered by ShutdownInProgress: drivers
+// go on with another router, before connections end.
+func (s *Commands) Drain(context.Context) error {
+	s.topology.once.Do(func() { close(s.topology.stopping) })
+	return nil
+}
+
+// version is the present topologyVersion.
+func (t *topology) version() (counter int64) {
+	select {
+	case <-t.stopping:
+		return 1
+	default:
+		return 0
+	}
+}
+
+func (t *topology) append(b *bsoncore.DocumentBuilder) *bsoncore.DocumentBuilder {
+	return b.AppendDocument("topologyVersion", build().AppendObjectID("processId", t.process).AppendInt64("counter", t.version()).Build())
+}
+
+// await keeps a hello until there is something new to tell, as long as its client wants.
+func (s *Commands) await(ctx context.Context, c *call) {
+	seen, wait := c.doc("topologyVersion"), c.value("maxAwaitTimeMS")
+	if (seen == nil) != absent(wait) {
+		c.fail(mongoerr.New(31368, "hello takes topologyVersion and maxAwaitTimeMS together, or neither"))
+	}
+	process, isID := seen.Lookup("processId").ObjectIDOK()
+	counter, isLong := seen.Lookup("counter").Int64OK()
+	if seen != nil && (!isID || !isLong) {
+		c.fail(mongoerr.New(mongoerr.TypeMismatch, "hello.topologyVersion is {processId: ObjectId, counter: long}"))
+	}
+	if c.count("maxAwaitTimeMS", 0) == 0 || c.err != nil || process != s.topology.process || counter != s.topology.version() {
+		return
+	}
+	ctx, cancel := s.host.WithTimeout(ctx, time.Duration(c.int("maxAwaitTimeMS"))*time.Millisecond)
+	defer cancel()
+	select {
+	case <-ctx.Done():
+	case <-s.topology.stopping:
+	}
+}
+
+func (s *Commands) hello(ctx context.Context, c *call) (bson.Raw, error) {
+	if s.await(ctx, c); c.err != nil {
+		return nil, c.err
+	}
+	if s.topology.version() > 0 {
+		e := mongoerr.New(mongoerr.ShutdownInProgress, "this router is stopping: use another one")
+		e.Info = s.topology.append(build()).Build()
+		return nil, e
+	}
+	b := s.topology.append(build())
 	if c.cmd.Name != "hello" {
 		b.AppendBoolean("ismaster", true)
 	}

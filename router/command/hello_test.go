@@ -1,0 +1,60 @@
+package command_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/granarydb/granary/router/command"
+	"github.com/granarydb/granary/router/routertest"
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// A driver's monitor says which version it has seen, and waits for another one: until its time
+// is over, or until the router stops.
+func TestHelloWaitsForNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := routertest.New(t, routertest.Options{})
+		s := command.New(c.Router, nil)
+		hello := func(more ...bson.E) (bson.Raw, time.Duration) {
+			body, err := bson.Marshal(append(append(bson.D{{Key: "hello", Value: 1}}, more...), bson.E{Key: "$db", Value: "admin"}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			return s.Do(context.Background(), body), time.Since(start)
+		}
+		first, _ := hello()
+		version, ok := first.Lookup("topologyVersion").DocumentOK()
+		if !ok {
+			t.Fatal("no topologyVersion:", first)
+		}
+		seen, wait := bson.E{Key: "topologyVersion", Value: version}, bson.E{Key: "maxAwaitTimeMS", Value: 10_000}
+		if reply, took := hello(seen, wait); took != 10*time.Second || reply.Lookup("msg").StringValue() != "isdbgrid" {
+			t.Errorf("without news: %v after %v", reply, took)
+		}
+		other := bson.D{{Key: "processId", Value: bson.NewObjectID()}, {Key: "counter", Value: int64(0)}}
+		if _, took := hello(bson.E{Key: "topologyVersion", Value: other}, wait); took != 0 {
+			t.Errorf("the version of a process before this one: it waited %v", took)
+		}
+		if reply, _ := hello(seen); reply.Lookup("code").AsInt64() != 31368 {
+			t.Errorf("topologyVersion alone: %v", reply)
+		}
+		if reply, _ := hello(bson.E{Key: "topologyVersion", Value: bson.D{{Key: "counter", Value: int64(0)}}}, wait); reply.Lookup("code").AsInt64() != 14 {
+			t.Errorf("half a topologyVersion: %v", reply)
+		}
+		go func() {
+			time.Sleep(3 * time.Second)
+			_ = s.Drain(context.Background())
+			_ = s.Drain(context.Background())
+		}()
+		reply, took := hello(seen, wait)
+		if counter := reply.Lookup("topologyVersion", "counter").AsInt64(); took != 3*time.Second || reply.Lookup("code").AsInt64() != 91 || counter != 1 {
+			t.Errorf("the router stops after 3 s: %v after %v", reply, took)
+		}
+		if reply, _ := hello(); reply.Lookup("code").AsInt64() != 91 {
+			t.Errorf("a hello to a router that stops: %v", reply)
+		}
+	})
+}
