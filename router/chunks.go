@@ -214,35 +214,15 @@ func (r *Router) mergeOnce(ctx context.Context, a *attempts, ns Namespace, bound
 	if err != nil {
 		return err
 	}
-	c, err := sharded(s, ns)
-	if err != nil {
+	chunks, err := PlanMerge(s, ns, bounds)
+	switch {
+	case err != nil:
 		return err
-	}
-	want, _, _, err := c.Key.Range(bounds[0], bounds[1])
-	if err != nil {
-		return mongoerr.New(mongoerr.BadValue, "%v", err)
-	}
-	var chunks []*manifest.Chunk
-	for chunk := range s.ChunksIn(c.ID, want) {
-		chunks = append(chunks, chunk)
-	}
-	first, last := chunks[0], chunks[len(chunks)-1]
-	if !bytes.Equal(first.Range.Min, want.Min) || !bytes.Equal(last.Range.Max, want.Max) {
-		return mongoerr.New(mongoerr.BadValue, "[%v, %v) does not begin and end with chunks: the ones there are [%v, ... %v)", bounds[0], bounds[1], first.MinBSON, last.MaxBSON)
-	}
-	for _, chunk := range chunks {
-		if chunk.Shard != first.Shard {
-			return mongoerr.New(mongoerr.IllegalOperation, "cannot merge chunks of shards %s and %s; move them to one shard first: sh.moveChunk", first.Shard, chunk.Shard)
-		}
-	}
-	if len(chunks) == 1 {
+	case len(chunks) == 1:
 		return errMerged
 	}
-	if _, inside := c.ZoneOf(want); !inside {
-		return mongoerr.New(mongoerr.IllegalOperation, "cannot merge [%v, %v): a zone range of %s begins or ends inside; config.tags has them", bounds[0], bounds[1], ns)
-	}
-	if slices.ContainsFunc(chunks, func(x *manifest.Chunk) bool { return s.EffectiveFloor(x) != s.EffectiveFloor(first) }) {
-		if err := r.flushShard(ctx, a, s, c, first.Shard); err != nil {
+	if slices.ContainsFunc(chunks, func(x *manifest.Chunk) bool { return s.EffectiveFloor(x) != s.EffectiveFloor(chunks[0]) }) {
+		if err := r.flushShard(ctx, a, s, s.Collection(chunks[0].Collection), chunks[0].Shard); err != nil {
 			return err
 		}
 	}

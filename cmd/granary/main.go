@@ -45,7 +45,9 @@ Every flag can be set by an environment variable: --store is GRANARY_STORE, and 
 		ArgValidator:          noArguments,
 		OnUsageError:          wrongUsage,
 		Commands: []*cli.Command{
-			localCommand(), writerCommand(), routerCommand(), initCommand(), statusCommand(), fsckCommand(), doctorCommand(), snapshotCommand(), backupCommand(), restoreCommand(), versionCommand(),
+			localCommand(), writerCommand(), routerCommand(), initCommand(), statusCommand(),
+			splitCommand(), moveCommand(), mergeCommand(), fsckCommand(), doctorCommand(),
+			snapshotCommand(), backupCommand(), restoreCommand(), versionCommand(),
 		},
 	}
 	for _, c := range root.Commands {
