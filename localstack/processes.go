@@ -132,7 +132,7 @@ func OpenRouter(ctx context.Context, b bucket.Bucket, h host.Host, net Network, 
 	guard := peers.NewGuard(net, s.Root, h, s.log)
 	r := &Router{Base: s}
 	r.Router = router.New(router.Config{
-		Root: s.Root, Dialer: guard, Store: s.store, Claimer: peers.NewFinder(s.Root, net, h, s.log), Host: h, Log: s.log,
+		Root: s.Root, Dialer: guard, Store: s.store, Bucket: b, Claimer: peers.NewFinder(s.Root, net, h, s.log), Host: h, Log: s.log,
 		Answers: s.answers, Sorts: s.sorts,
 	})
 	r.Commands = command.New(r.Router, s.answering(nil))

@@ -122,7 +122,7 @@ func Open(ctx context.Context, b bucket.Bucket, h host.Host, o Options) (*Stack,
 	dialer.Add(parts.holder, w)
 	s := &Stack{Base: parts, Writer: w}
 	s.Router = router.New(router.Config{
-		Root: s.Root, Dialer: dialer, Store: s.store, Claimer: claimer{w}, Host: h, Log: o.Log,
+		Root: s.Root, Dialer: dialer, Store: s.store, Bucket: b, Claimer: claimer{w}, Host: h, Log: o.Log,
 		Answers: parts.answers, Sorts: parts.sorts,
 	})
 	s.Commands = command.New(s.Router, s.answering(w))

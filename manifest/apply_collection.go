@@ -18,20 +18,27 @@ func (x CreateCollection) apply(b *builder) error {
 			return conflict("create collection", c.Namespace(), "%s has the same UUID", other.Namespace())
 		}
 	}
+	c.ID = b.collectionID()
 	return b.create("create collection", c, x.Chunks)
 }
 
-// create adds a collection under the next id, and its chunks.
-func (b *builder) create(verb string, c Collection, chunks []NewChunk) error {
-	c.ID = b.s.nextCollection
+// collectionID takes the next free collection id.
+func (b *builder) collectionID() CollectionID {
+	id := b.s.nextCollection
 	b.s.nextCollection++
+	return id
+}
+
+// create adds a collection under an id that was taken for it, and its chunks.
+func (b *builder) create(verb string, c Collection, chunks []NewChunk) error {
 	t, err := b.newTable(verb, &c, chunks)
 	if err != nil {
 		return err
 	}
 	i, _ := b.s.searchName(c.Database, c.Name)
 	b.setCollections(inserted(b.s.collections, i, &c))
-	b.s.tables = inserted(b.s.tables, len(b.s.tables), t) // the new id is the largest
+	at, _ := slices.BinarySearchFunc(b.s.tables, c.ID, compareTable)
+	b.s.tables = inserted(b.s.tables, at, t)
 	b.tables[c.ID] = t
 	what := "createCollection"
 	if c.Sharded {
@@ -82,30 +89,76 @@ func (x ReshapeCollection) apply(b *builder) error {
 	if n := b.s.NumChunks(old.ID); n != len(x.At) {
 		return conflict(verb, old.Namespace(), "it has %d chunks, expected %d", n, len(x.At))
 	}
-	for _, at := range x.At {
-		c, err := b.chunk(verb+" "+old.Namespace(), at)
-		if err != nil {
-			return err
-		}
-		if c.Collection != old.ID {
-			return invalid(verb, old.Namespace(), "chunk %d is of another collection", c.ID)
-		}
-		if len(c.Refs) > 0 {
-			return conflict(verb, old.Namespace(), "chunk %d holds data, expected none", c.ID)
-		}
-		if err := x.checkOwner(b, c); err != nil {
+	for i, at := range x.At {
+		if err := x.checkChunk(b, old, i, at); err != nil {
 			return err
 		}
 	}
 	n := x.Collection
 	n.Database, n.Name = old.Database, old.Name
 	b.removeCollection(old)
-	return b.create(verb, n, x.Chunks)
+	if x.Rebuilt == nil {
+		n.ID = b.collectionID()
+		return b.create(verb, n, x.Chunks)
+	}
+	j, ok := b.s.Job(x.Rebuilt.Job)
+	if !ok {
+		return conflict(verb, n.Namespace(), "job %x is not registered: it was expelled", x.Rebuilt.Job)
+	}
+	n.ID = j.Builds()
+	return x.Rebuilt.create(b, n, x.Chunks)
 }
 
-// checkOwner makes sure that no row of a chunk without references waits in memory or WAL:
-// its shard is free, or its owner holds the chunk (takes no writes) at the epoch that is
-// named.
+// checkChunk makes sure that a chunk is as the planner saw it.
+func (x ReshapeCollection) checkChunk(b *builder, old *Collection, i int, at ChunkAt) error {
+	const verb = "reshape collection"
+	c, err := b.chunk(verb+" "+old.Namespace(), at)
+	if err != nil {
+		return err
+	}
+	var from []SegmentRef
+	if x.Rebuilt != nil && i < len(x.Rebuilt.From) {
+		from = x.Rebuilt.From[i]
+	}
+	switch {
+	case c.Collection != old.ID:
+		return invalid(verb, old.Namespace(), "chunk %d is of another collection", c.ID)
+	case len(from) == 0 && len(c.Refs) > 0:
+		return conflict(verb, old.Namespace(), "chunk %d holds data, expected none", c.ID)
+	case !slices.EqualFunc(c.Refs, from, sameRows):
+		return conflict(verb, old.Namespace(), "chunk %d has other references than those that were rewritten", c.ID)
+	}
+	return x.checkOwner(b, c)
+}
+
+// sameRows reports whether two references show the same rows of the same segment.
+func sameRows(a, b SegmentRef) bool {
+	return a.Segment == b.Segment && a.FixedSeq == b.FixedSeq && a.Clip.Equal(b.Clip)
+}
+
+// create makes the collection with its data.
+func (r *Rebuilt) create(b *builder, c Collection, chunks []NewChunk) error {
+	const verb = "reshape collection"
+	switch {
+	case len(r.Added) != len(chunks):
+		return invalid(verb, c.Namespace(), "data of %d chunks, expected %d", len(r.Added), len(chunks))
+	case c.ID == 0 || c.ID >= b.s.nextCollection || b.s.Collection(c.ID) != nil:
+		return invalid(verb, c.Namespace(), "id %d was not reserved, or is in use", c.ID)
+	}
+	if err := b.create(verb, c, chunks); err != nil {
+		return err
+	}
+	for i, k := range b.tables[c.ID].pages[0].chunks { // its own, and on one page until the Edit ends
+		if err := b.add(verb+" "+c.Namespace(), k, r.Added[i], ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkOwner makes sure that no row of a chunk waits in memory or WAL, beyond its
+// references: its shard is free, or its owner holds the chunk (takes no writes) at the epoch
+// that is named.
 func (x ReshapeCollection) checkOwner(b *builder, c *Chunk) error {
 	h := b.s.Shard(c.Shard)
 	if h.Status == ShardFree {

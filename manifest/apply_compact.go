@@ -52,12 +52,9 @@ func sumBytes(refs []SegmentRef) int64 {
 
 // position is where the inputs stand in the chunk's references: together, in their order.
 func (x Compact) position(c *Chunk) (int, error) {
-	same := func(a, b *SegmentRef) bool {
-		return a.Segment == b.Segment && a.FixedSeq == b.FixedSeq && a.Clip.Equal(b.Clip)
-	}
-	from := slices.IndexFunc(c.Refs, func(r SegmentRef) bool { return same(&r, &x.Inputs[0]) })
+	from := slices.IndexFunc(c.Refs, func(r SegmentRef) bool { return sameRows(r, x.Inputs[0]) })
 	for i := range x.Inputs {
-		if from < 0 || from+i >= len(c.Refs) || !same(&c.Refs[from+i], &x.Inputs[i]) {
+		if from < 0 || from+i >= len(c.Refs) || !sameRows(c.Refs[from+i], x.Inputs[i]) {
 			return 0, conflict("compact", fmt.Sprintf("chunk %d", c.ID), "%s clipped to %s is not referenced (any more) as input %d",
 				x.Inputs[i].Segment, x.Inputs[i].Clip, i)
 		}

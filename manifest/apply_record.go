@@ -37,6 +37,12 @@ func (r RegisterJob) apply(b *builder) error {
 	if ok {
 		return conflict("register job", fmt.Sprintf("%x", r.Job.ID), "it exists")
 	}
+	if c := r.Job.Builds(); c != 0 {
+		if c != b.s.nextCollection {
+			return conflict("register job", fmt.Sprintf("%x", r.Job.ID), "it builds collection %d, and the next id is %d", c, b.s.nextCollection)
+		}
+		b.collectionID()
+	}
 	b.s.jobs = inserted(b.s.jobs, i, r.Job)
 	return nil
 }
@@ -45,6 +51,7 @@ func (x ExpelJob) apply(b *builder) error {
 	if i, ok := searchJob(b.s.jobs, x.ID); ok {
 		b.s.jobs = removed(b.s.jobs, i)
 	}
+	b.drop(x.Left)
 	return nil
 }
 

@@ -89,18 +89,19 @@ type (
 		Collection Collection // ID ignored
 		Chunks     []NewChunk
 	}
-	// ReshapeCollection is a Change: gives a collection that holds no data another key,
-	// options and chunks (shardCollection of an empty one). It keeps UUID and name, and
-	// takes the next free id: rows of the old key that are still in some WAL belong to the
-	// old id, and are never read again. Conflicts when its chunks are not exactly At, when
-	// one has references, or when one's shard is held and not among Owners at its present
-	// epoch: an owner that is named has nothing unflushed there and takes no writes until
-	// it knows the outcome.
+	// ReshapeCollection is a Change: gives a collection another key, options and chunks. It
+	// keeps UUID and name, and takes another id: rows of the old key that are still in some
+	// WAL belong to the old id, and are never read again. Conflicts when its chunks are not
+	// exactly At, when one has references that are not in Rebuilt, or when one's shard is
+	// held and not among Owners at its present epoch: an owner that is named has nothing
+	// unflushed there, and takes no writes and answers no reads until it knows the outcome.
 	ReshapeCollection struct {
 		Collection Collection // ID and UUID of an existing one
 		At         []ChunkAt  // all its chunks
 		Owners     []OwnerAt  // of At, where the shard is held
 		Chunks     []NewChunk
+		// Rebuilt is its data under the new key; nil: it holds none, and the id is the next.
+		Rebuilt *Rebuilt
 	}
 	// AlterCollection is a Change: replaces options, indexes, zones and switches; key and
 	// chunks stay. Conflicts unless the collection still equals Was in those fields.
@@ -202,11 +203,17 @@ type (
 		Shard ShardID
 		Epoch Epoch
 	}
-	// RegisterJob is a Change: conflicts when the id exists.
+	// RegisterJob is a Change: conflicts when the id exists. A job that builds a collection
+	// (Job.Builds) takes the next free collection id with it; it conflicts when it names
+	// another than NextCollection.
 	RegisterJob struct{ Job Job }
 	// ExpelJob is a Change: removes a job; what it uploads cannot be committed any more. A
-	// missing one is no conflict.
-	ExpelJob struct{ ID JobID }
+	// missing one is no conflict. Left is what it uploaded and does not need: candidates for
+	// GC.
+	ExpelJob struct {
+		ID   JobID
+		Left []SegmentRef
+	}
 	// Compact is a Change: replaces Inputs by Outputs in one chunk. Preconditions: job
 	// registered; chunk of that id, in any version, owned by anyone; the inputs still
 	// referenced, next to each other and with the same clips; when Oldest, they are still
@@ -243,6 +250,16 @@ type (
 	// programs no longer read, or write, the root. Invalid beyond FormatVersion.
 	RaiseFormat struct{ MinReader, MinWriter uint16 }
 )
+
+// Rebuilt is a collection's data under another key, as a job wrote them.
+type Rebuilt struct {
+	Job JobID // registered; the collection gets the id that it Builds
+	// From are the references of ReshapeCollection.At that this was made of, in their order:
+	// a chunk with others conflicts.
+	From [][]SegmentRef
+	// Added is what each of ReshapeCollection.Chunks begins with.
+	Added []Added
+}
 
 // OwnerAt names the holder of a shard: a precondition that no takeover came in between.
 type OwnerAt struct {

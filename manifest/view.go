@@ -93,6 +93,9 @@ func (s *State) searchName(database, name string) (int, bool) {
 	})
 }
 
+// NextCollection is the id that the next collection gets.
+func (s *State) NextCollection() CollectionID { return s.nextCollection }
+
 // Collections are all collections, by database and name.
 func (s *State) Collections() []*Collection { return s.collections }
 

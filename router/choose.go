@@ -31,7 +31,8 @@ func (w *writing) choose(ctx context.Context, k *work) error {
 		g = &goal{}
 	}
 	g.attempt = k.op.Attempt
-	if w.retry != nil {
+	// Uncertain, with nothing chosen: the collection was given another key since.
+	if w.retry != nil || k.uncertain {
 		if g, err = w.intend(ctx, k, g); err != nil {
 			return err
 		}

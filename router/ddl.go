@@ -33,8 +33,10 @@ type NewCollection struct {
 	// Key is the shard key; zero: unsharded.
 	Key    shardkey.Pattern
 	Unique bool
-	// Points cut the key space, ascending; none: one chunk.
+	// Points cut the key space, ascending; none: one chunk. Only: a collection that holds
+	// documents is cut nowhere else.
 	Points  []shardkey.Bound
+	Only    bool
 	Options bson.Raw
 	Indexes []manifest.Index
 }

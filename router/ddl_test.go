@@ -111,7 +111,8 @@ func TestAnEmptyCollectionGetsAnotherKey(t *testing.T) {
 		if _, err := c.Router.Write(ctx, full, router.Writes{Statements: []router.Statement{insertOf(t, `{"_id": 1}`)}}); err != nil {
 			t.Fatal(err)
 		}
-		wantCode(t, c.Router.ShardCollection(ctx, full, n, 0), mongoerr.IllegalOperation)
+		without := router.New(router.Config{Root: c.Root, Dialer: c, Host: c.Host}) // no bucket to write to
+		wantCode(t, without.ShardCollection(ctx, full, n, 0), mongoerr.IllegalOperation)
 		if o := c.State().CollectionByName("db", "full").Options; len(o) > 5 {
 			t.Fatalf("options %v are left behind", o)
 		}

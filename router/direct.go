@@ -51,6 +51,9 @@ func (w *writing) settleRun(r *run, err error) error {
 		switch {
 		case res.Stale:
 			stale = true
+			if at >= 0 && r.works[at].Multi {
+				r.works[at].partly = r.works[at].partly || res.N > 0
+			}
 		case at < 0:
 			w.intended(r.works[-1-at], res)
 		default:

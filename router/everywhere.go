@@ -33,7 +33,9 @@ func (w *writing) everywhere(ctx context.Context, k *work) error {
 		w.a.answered(ctx, r.shard, errs[i])
 		errs[i] = lost(errs[i], k)
 		for j, res := range r.results {
-			if !res.Stale {
+			if res.Stale {
+				k.partly = k.partly || res.N > 0
+			} else {
 				w.sum(k, res)
 				done[groups[i].Targets[j].Chunk.ID] = true
 			}

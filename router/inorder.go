@@ -88,6 +88,9 @@ func (o *inOrder) replan(ctx context.Context, a *attempts) error {
 	if err != nil {
 		return err
 	}
+	if exists && o.rd.coll.ID != was.ID && o.rd.coll.UUID == was.UUID {
+		return mongoerr.New(mongoerr.QueryPlanKilled, "collection %s was given the shard key %v while the cursor was open; run the query again", o.rd.ns, o.rd.coll.Key)
+	}
 	if !exists || o.rd.coll.ID != was.ID || !o.rd.coll.Key.Equal(was.Key) {
 		return mongoerr.New(mongoerr.NamespaceNotFound, "collection %s was dropped while the cursor was open", o.rd.ns)
 	}

@@ -42,7 +42,9 @@ import (
 	"time"
 
 	"github.com/granarydb/granary/chunkstore/admission"
+	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/reader"
+	"github.com/granarydb/granary/chunkstore/reshard"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/host"
@@ -74,6 +76,8 @@ type Settings struct {
 	WriteBytes int
 	// DistinctBytes bounds the answer of a distinct; 16 MiB.
 	DistinctBytes int
+	// Reshard tunes what gives collections with documents another shard key.
+	Reshard reshard.Settings
 }
 
 const (
@@ -111,6 +115,9 @@ type Config struct {
 	Dialer rpc.Dialer
 	// Store reads chunks of free shards; nil: they wait for a writer like a write does.
 	Store *reader.Store
+	// Bucket takes the segments of a collection that gets another shard key while it holds
+	// documents; nil: this router refuses that.
+	Bucket bucket.Bucket
 	// Claimer finds writers for free shards; nil: they wait until one comes by itself.
 	Claimer Claimer
 	Host    host.Host
@@ -126,6 +133,7 @@ type Router struct {
 	root     *manifest.Root
 	dialer   rpc.Dialer
 	store    *reader.Store
+	bucket   bucket.Bucket
 	claimer  Claimer
 	host     host.Host
 	log      *slog.Logger
@@ -138,8 +146,9 @@ type Router struct {
 	targeting *targeting
 	pinned    pinned
 
-	mu       sync.Mutex // never held across a call
-	claiming map[manifest.ShardID]bool
+	mu         sync.Mutex // never held across a call
+	claiming   map[manifest.ShardID]bool
+	resharding map[int64]*Resharding
 }
 
 // New makes a Router.
@@ -148,7 +157,7 @@ func New(c Config) *Router {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Router{
-		root: c.Root, dialer: c.Dialer, store: c.Store, claimer: c.Claimer, host: c.Host, log: c.Log,
+		root: c.Root, dialer: c.Dialer, store: c.Store, bucket: c.Bucket, claimer: c.Claimer, host: c.Host, log: c.Log,
 		answers: c.Answers, sorts: c.Sorts, settings: c.Settings.withDefaults(), ids: newObjectIDs(c.Host), lanes: lanes{host: c.Host}, targeting: newTargeting(), claiming: make(map[manifest.ShardID]bool),
 	}
 }

@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -15,13 +16,25 @@ import (
 )
 
 // ShardCollection gives a collection a shard key. One that does not exist is created with
-// its chunks placed. An existing one keeps its documents under the key {_id: 1}; under
-// another key it must be empty, since this does not move documents. Sharded the same way
-// already, it is left as it is.
+// its chunks placed. An existing one keeps its documents where they are under the key
+// {_id: 1}; under another key they are written anew (package reshard), while it is read and
+// written, and without a time limit but maxTime. Sharded the same way already, it is left as
+// it is.
 //
-// Errors: mongoerr AlreadyInitialized when it is sharded by another key, IllegalOperation
-// when it holds documents.
+// Errors: mongoerr AlreadyInitialized when it is sharded by another key; DuplicateKey and
+// BadValue for documents that cannot be under the key.
 func (r *Router) ShardCollection(ctx context.Context, ns Namespace, n NewCollection, maxTime time.Duration) error {
+	err := r.shardCollection(ctx, ns, n, maxTime)
+	if !errors.Is(err, errHoldsDocuments) {
+		return err
+	}
+	return r.Reshard(ctx, ns, n, maxTime)
+}
+
+// errHoldsDocuments ends the quick way of a collection that must be empty for it.
+var errHoldsDocuments = errors.New("the collection holds documents")
+
+func (r *Router) shardCollection(ctx context.Context, ns Namespace, n NewCollection, maxTime time.Duration) error {
 	ctx, a, cancel := r.begin(ctx, maxTime)
 	defer cancel()
 	for {
@@ -39,11 +52,13 @@ func (r *Router) ShardCollection(ctx context.Context, ns Namespace, n NewCollect
 			return mongoerr.New(alreadyInitialized, "sharding already enabled for collection %s with the key %s and unique: %t", ns, c.Key, c.Unique)
 		case n.Key.Equal(idKey):
 			err = r.shardByID(ctx, a, ns, n)
+		case holds(s, c):
+			return errHoldsDocuments
 		default:
 			err = r.reshape(ctx, a, c, n)
 		}
-		if err == nil {
-			return nil
+		if err == nil || errors.Is(err, errHoldsDocuments) {
+			return err
 		}
 		if err := a.again(ctx, err); err != nil {
 			return err
@@ -111,6 +126,16 @@ func pointsIn(r shardkey.Range, points []shardkey.Bound) []manifest.Bound {
 	return in
 }
 
+// holds reports whether the root shows that the collection has data.
+func holds(s *manifest.State, c *manifest.Collection) bool {
+	for chunk := range s.Chunks(c.ID) {
+		if len(chunk.Refs) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // reshape gives an empty collection another key: it is marked, its owners flush what they
 // took before they saw the mark, and when the root still shows no document it is changed.
 func (r *Router) reshape(ctx context.Context, a *attempts, c *manifest.Collection, n NewCollection) error {
@@ -130,6 +155,18 @@ func (r *Router) reshape(ctx context.Context, a *attempts, c *manifest.Collectio
 	return err
 }
 
+// over is an existing collection as n has it.
+func (n *NewCollection) over(c manifest.Collection) manifest.Collection {
+	c.Key, c.Sharded, c.Unique = n.Key, true, n.Unique
+	c.Options = n.optionsOver(c.Options)
+	for _, x := range n.Indexes {
+		if !slices.ContainsFunc(c.Indexes, func(old manifest.Index) bool { return old.Name == x.Name }) {
+			c.Indexes = append(slices.Clone(c.Indexes), x)
+		}
+	}
+	return c
+}
+
 func (r *Router) reshapeMarked(ctx context.Context, a *attempts, s *manifest.State, c *manifest.Collection, n NewCollection) error {
 	owners, err := r.flushOwners(ctx, a, s, c)
 	if err != nil {
@@ -139,17 +176,10 @@ func (r *Router) reshapeMarked(ctx context.Context, a *attempts, s *manifest.Sta
 		return err
 	}
 	reshape := manifest.ReshapeCollection{Collection: c.WithoutReshaping(), Owners: owners}
-	reshape.Collection.Key, reshape.Collection.Sharded, reshape.Collection.Unique = n.Key, true, n.Unique
-	reshape.Collection.Options = n.optionsOver(reshape.Collection.Options)
-	for _, x := range n.Indexes {
-		if !slices.ContainsFunc(c.Indexes, func(old manifest.Index) bool { return old.Name == x.Name }) {
-			reshape.Collection.Indexes = append(slices.Clone(reshape.Collection.Indexes), x)
-		}
-	}
+	reshape.Collection = n.over(reshape.Collection)
 	for chunk := range s.Chunks(c.ID) {
 		if len(chunk.Refs) > 0 {
-			return mongoerr.New(mongoerr.IllegalOperation, "collection %s holds documents: it can be sharded by { _id: 1 } as it is; "+
-				"for the key %s drop it, or copy its documents into a new collection that is sharded so", c.Namespace(), n.Key)
+			return errHoldsDocuments
 		}
 		reshape.At = append(reshape.At, chunk.At())
 	}

@@ -78,6 +78,8 @@ type work struct {
 	// left is what a Multi has still to visit, nil before it began; total is of the rest.
 	left  []shardkey.Range
 	total rpc.WriteResult
+	// partly: a Multi that a chunk did not finish had changed some documents there.
+	partly bool
 	// follow: another try of the client's may have chosen a row, or refused what went to a
 	// chunk without one; it is asked at the statement's home.
 	follow bool

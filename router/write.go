@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/granarydb/granary/chunkstore/mongoerr"
+	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
 )
@@ -187,18 +188,34 @@ func (w *writing) locate(ctx context.Context) (err error) {
 		w.state, w.coll, err = w.r.ensure(ctx, w.a, w.ns)
 	}
 	if err == nil && was != nil && w.coll != nil && was.ID != w.coll.ID {
-		w.forget()
+		w.forget(was.UUID == w.coll.UUID)
 	}
 	return err
 }
 
-// forget: the collection was dropped and made anew; what was found in the old one means
-// nothing.
-func (w *writing) forget() {
+// forget: the collection was dropped and made anew, or, with rekeyed, it was given another
+// shard key. Rows and chunks that were found in the old one mean nothing. What a statement may
+// have done to it is known by its OpID in every chunk of the new key, but for writes of many
+// documents: a delete goes through all again, an update is not repeated on documents that it
+// may have changed.
+func (w *writing) forget(rekeyed bool) {
 	for i := range w.works {
-		if k := &w.works[i]; !k.done {
-			*k = work{Statement: k.Statement, op: k.op, filter: k.filter, update: k.update, sort: k.sort, uncertain: k.uncertain}
+		k := &w.works[i]
+		if k.done {
+			continue
 		}
+		fresh := work{Statement: k.Statement, op: k.op, filter: k.filter, update: k.update, sort: k.sort, uncertain: k.uncertain}
+		switch {
+		case !rekeyed || !k.Multi || k.goal != nil:
+		case k.Kind == rpc.Delete:
+			fresh.total = k.total
+		case k.uncertain || k.partly || k.total.N > 0:
+			k.total.Err = mongoerr.New(mongoerr.QueryPlanKilled, "collection %s was given the shard key %v while the statement was under way: "+
+				"it changed %d documents, perhaps more, and not all that match", w.ns, w.coll.Key, k.total.N)
+			k.finish(k.total)
+			continue
+		}
+		*k = fresh
 	}
 }
 

@@ -60,6 +60,7 @@ const (
 	IndexKeySpecsConflict      Code = 86
 	NetworkTimeout             Code = 89
 	ShutdownInProgress         Code = 91
+	QueryPlanKilled            Code = 175
 	OperationFailed            Code = 96
 	WriteConflict              Code = 112
 	ConflictingOperationInProg Code = 117
@@ -88,7 +89,8 @@ var names = map[Code]string{
 	ProtocolError: "ProtocolError", AlreadyInitialized: "AlreadyInitialized", CannotBackfillArray: "CannotBackfillArray",
 	NotSingleValueField: "NotSingleValueField", InvalidPipelineOperator: "InvalidPipelineOperator",
 	ConversionFailure: "ConversionFailure", UnsupportedOpQueryCommand: "UnsupportedOpQueryCommand",
-	InternalError: "InternalError", BadValue: "BadValue", NoSuchKey: "NoSuchKey",
+	QueryPlanKilled: "QueryPlanKilled",
+	InternalError:   "InternalError", BadValue: "BadValue", NoSuchKey: "NoSuchKey",
 	HostUnreachable: "HostUnreachable", HostNotFound: "HostNotFound", UnknownError: "UnknownError",
 	FailedToParse: "FailedToParse", Unauthorized: "Unauthorized", TypeMismatch: "TypeMismatch",
 	Overflow: "Overflow", InvalidLength: "InvalidLength", IllegalOperation: "IllegalOperation",

@@ -112,6 +112,15 @@ func NewStore(open func(manifest.LocationID) (bucket.Bucket, error), cache *segm
 	return &Store{bucket: open, cache: cache, prefetch: segment.NewPrefetch(prefetchBytes)}
 }
 
+// Apart is a Store of the same buckets with a cache of its own: for work that reads much once,
+// and would push out what others read again.
+func (s *Store) Apart(cache *segment.Cache) *Store { return NewStore(s.bucket, cache) }
+
+// Open opens the segment of a reference, whatever its clip: with one GET, or none.
+func (s *Store) Open(ctx context.Context, ref *manifest.SegmentRef) (*segment.Reader, error) {
+	return s.reader(ctx, ref)
+}
+
 // Get finds the newest row of a key. live is false when there is none, or when the newest is
 // a deletion, which is then the row. Errors: Invalid (the key is outside the chunk),
 // NotFound (a segment is gone), Corrupt, those of the bucket.

@@ -248,3 +248,12 @@ func (it *Iter) down(i int) {
 		i = child
 	}
 }
+
+// NextVersion is Next, but moves also to keys whose newest row is a deletion.
+func (it *Iter) NextVersion(ctx context.Context) bool {
+	if it.step(ctx) {
+		return true
+	}
+	it.Rest()
+	return false
+}

@@ -207,7 +207,7 @@ func (x *exec) result(res *rpc.WriteResult, err error) error {
 	switch {
 	case err == nil:
 	case errors.Is(err, errStale):
-		*res = rpc.WriteResult{Stale: true}
+		*res = rpc.WriteResult{Stale: true, N: res.N, Modified: res.Modified}
 	case errors.As(err, &m):
 		res.Err = m
 	case errors.Is(err, errkind.Corrupt):

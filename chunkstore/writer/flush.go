@@ -192,6 +192,11 @@ func (w *Writer) Flush(ctx context.Context, r *rpc.FlushRequest) (*rpc.FlushRepl
 	if err != nil {
 		return nil, err
 	}
+	// What is on its way counts: it will be acknowledged, and who asks for a flush under a root
+	// that stops writes takes what is in segments afterwards for all there is.
+	if err := w.turns.take(ctx, w.turns.join(), func() error { return s.drained(ctx) }); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	goal := s.durable
 	s.mu.Unlock()

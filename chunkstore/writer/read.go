@@ -93,6 +93,9 @@ func (s *shard) viewAll(r *rpc.ReadRequest) (f found, g *gate, err error) {
 	if coll == nil {
 		return f, nil, fmt.Errorf("%w: no collection %d", errkind.StaleVersion, r.Collection)
 	}
+	if s.reshaping[r.Collection] {
+		return f, nil, fmt.Errorf("%w: collection %s is getting another key", errkind.StaleVersion, coll.Namespace())
+	}
 	f.version = coll.DataVersion
 	if f.version > 0 {
 		f.gained = max(s.since, s.gained[coll.ID])

@@ -11,8 +11,10 @@ import (
 // owner takes the mark back. Whoever set it may be dead; if not, its commit conflicts.
 const reshapingMax = 15 * time.Second
 
-// reshaping are the collections of a root that take no writes because they are getting
-// another key; nil when there are none.
+// reshaping are the collections of a root that take no writes and answer no reads because
+// they are getting another key; nil when there are none. Reads wait, too: the commit of the
+// new key makes other chunks of the collection, perhaps elsewhere, and whoever answered from
+// the old ones after the first write to the new ones would answer from the past.
 func reshaping(st *manifest.State) map[manifest.CollectionID]bool {
 	var marked map[manifest.CollectionID]bool
 	for _, c := range st.Collections() {

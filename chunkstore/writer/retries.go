@@ -258,9 +258,27 @@ func (t *retries) replace(at **retry, e *retry) {
 
 // learn adds what a segment knows, unless the table knows better.
 func (t *retries) learn(e *retry) {
-	if k := t.like(e); k == nil || furtherThan(e, k) {
+	if k := t.like(e); k == nil || furtherThan(e, k) || tellsMore(e, k) {
 		t.put(e)
 	}
+}
+
+// tellsMore reports whether a is the outcome of an attempt that b only says was not made, or
+// matched nothing: both are true, in two chunks that are one now, or of which both were told.
+func tellsMore(a, b *retry) bool { return b.in == nil && weight(&a.RetryEntry) > weight(&b.RetryEntry) }
+
+// weight orders what chunks may know of one attempt: that it is refused, that it matched
+// nothing there, how it ended.
+func weight(e *segment.RetryEntry) int {
+	switch kindOf(e) {
+	case refused:
+		return 0
+	case answered:
+		if r, err := parseAnswer(e.Reply); err == nil && r.N == 0 {
+			return 1
+		}
+	}
+	return 2
 }
 
 // furtherThan reports whether a is a later state of the same part than b: a part only grows.
@@ -398,7 +416,11 @@ func (t *retries) unflushed(floor manifest.Position) []*retry {
 const clockError = 48 * time.Hour
 
 // expiredBy is the time (unix seconds) up to which what says it expired surely has.
-func (w *Writer) expiredBy() int64 { return w.host.Wall().Add(-clockError).Unix() }
+func (w *Writer) expiredBy() int64 { return ExpiredBy(w.host.Wall()) }
+
+// ExpiredBy is, at a wall clock of now, the time (unix seconds) up to which a retry entry that
+// says it expired surely has.
+func ExpiredBy(now time.Time) int64 { return now.Add(-clockError).Unix() }
 
 // expire forgets the sessions of which everything has expired.
 func (t *retries) expire(now int64) {

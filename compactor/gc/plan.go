@@ -79,6 +79,7 @@ func (p *Plan) planSegments(roots []*manifest.State, nowMillis int64, courtesy t
 		return
 	}
 	used, pinned := references(roots[:1]), references(roots[1:])
+	rewriting := rewrites(roots[0], nowMillis)
 	last := map[manifest.SegmentID]int{} // the newest drop of each: the wait counts from it
 	for i, d := range dropped {
 		last[d.Segment] = i
@@ -87,12 +88,23 @@ func (p *Plan) planSegments(roots []*manifest.State, nowMillis int64, courtesy t
 		switch {
 		case used[d.Segment] || last[d.Segment] != i:
 			p.Shared = append(p.Shared, d)
-		case pinned[d.Segment] || nowMillis-d.Millis < courtesy.Milliseconds():
+		case pinned[d.Segment] || rewriting || nowMillis-d.Millis < courtesy.Milliseconds():
 			p.Waiting++
 		default:
 			p.Segments = append(p.Segments, d)
 		}
 	}
+}
+
+// rewriteMax is how long GC waits for a job that reads a collection as it was when it began.
+const rewriteMax = 48 * time.Hour
+
+// rewrites reports whether a collection is being rewritten under another key: the job reads
+// what was referenced when it began, and compares each version with the one before.
+func rewrites(s *manifest.State, nowMillis int64) bool {
+	return slices.ContainsFunc(s.Jobs(), func(j manifest.Job) bool {
+		return j.Kind == manifest.JobReshard && nowMillis-j.StartedMillis < rewriteMax.Milliseconds()
+	})
 }
 
 // references are the segments that any chunk of any of the roots refers to.

@@ -33,7 +33,11 @@ var changes = map[string]func(*args) manifest.Change{
 	"direct":  parseDirect,
 	"advance": func(l *args) manifest.Change { return manifest.AdvanceFree{Shard: l.shard(0), Epoch: l.epoch()} },
 	"register": func(l *args) manifest.Change {
-		return manifest.RegisterJob{Job: manifest.Job{ID: l.id16(l.word(0)), Kind: "compact"}}
+		j := manifest.Job{ID: l.id16(l.word(0)), Kind: "compact"}
+		if id := l.int("builds"); id != 0 {
+			j.Kind, j.Detail = manifest.JobReshard, manifest.JobDetail(manifest.CollectionID(id), "db.c")
+		}
+		return manifest.RegisterJob{Job: j}
 	},
 	"expel":   func(l *args) manifest.Change { return manifest.ExpelJob{ID: l.id16(l.word(0))} },
 	"compact": parseCompact,
@@ -103,7 +107,31 @@ func parseReshape(l *args) manifest.Change {
 		id, e := l.at(w)
 		c.Owners = append(c.Owners, manifest.OwnerAt{Shard: id, Epoch: e})
 	}
+	if l.named["job"] != "" {
+		c.Rebuilt = l.rebuilt(c)
+	}
 	return c
+}
+
+// rebuilt is the data of a reshape: job=05 of=1 data={seg=...}: what is in braces goes to the
+// new chunk of that place; "other" takes them for made of other references.
+func (l *args) rebuilt(c manifest.ReshapeCollection) *manifest.Rebuilt {
+	r := &manifest.Rebuilt{Job: l.id16(l.named["job"]), Added: make([]manifest.Added, len(c.Chunks))}
+	for _, at := range c.At {
+		refs := l.s.ChunkAt(at).Refs
+		if l.has("other") {
+			refs = refs[:0:0]
+		}
+		r.From = append(r.From, refs)
+	}
+	if data := l.named["data"]; data != "" {
+		by := manifest.Creator{Kind: manifest.CreatorJob, Job: r.Job}
+		if l.named["by"] != "" {
+			by.Job = l.id16(l.named["by"])
+		}
+		r.Added[l.int("of")] = l.added(strings.Trim(data, "{}"), by)
+	}
+	return r
 }
 
 // parseAlter: balance=off, zone=eu:a..m; "stale" plans on a collection with other options.

@@ -159,6 +159,11 @@ func (p Pattern) String() string {
 // Equal tells whether both have the same fields in the same order and kind.
 func (p Pattern) Equal(o Pattern) bool { return slices.Equal(p.Fields, o.Fields) }
 
+// PrefixOf tells whether o has the same fields first, and perhaps more behind them.
+func (p Pattern) PrefixOf(o Pattern) bool {
+	return len(p.Fields) <= len(o.Fields) && slices.Equal(p.Fields, o.Fields[:len(p.Fields)])
+}
+
 // Has tells whether path is one of the fields, in any kind.
 func (p Pattern) Has(path string) bool {
 	return slices.ContainsFunc(p.Fields, func(f Field) bool { return f.Path == path })

@@ -57,6 +57,7 @@ func (s *Commands) shardCollection(ctx context.Context, c *call) (bson.Raw, erro
 		n.Indexes = []manifest.Index{{Name: name, Spec: bson.Raw(build().
 			AppendInt32("v", 2).AppendDocument("key", n.Key.BSON()).AppendString("name", name).Build())}}
 	}
+	n.Only = len(points) > 0 || chunks > 0
 	n.Options = manifest.WithRequireShardKey(nil, require)
 	warnings := s.keyWarnings(ctx, c, ns, n.Key)
 	if err := s.router.ShardCollection(ctx, ns, n, c.maxTime); err != nil {

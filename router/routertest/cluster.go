@@ -13,6 +13,7 @@ import (
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/bucket/faultbucket"
 	"github.com/granarydb/granary/chunkstore/bucket/membucket"
+	"github.com/granarydb/granary/chunkstore/fsck"
 	"github.com/granarydb/granary/chunkstore/reader"
 	"github.com/granarydb/granary/chunkstore/segment"
 	"github.com/granarydb/granary/chunkstore/writer"
@@ -131,7 +132,7 @@ func (c *Cluster) newStore() *reader.Store {
 
 // NewRouter makes one more router, with its own view of the root.
 func (c *Cluster) NewRouter(s router.Settings) *router.Router {
-	return router.New(router.Config{Root: c.newRoot(), Dialer: c, Store: c.newStore(), Claimer: c, Host: c.Host, Settings: s})
+	return router.New(router.Config{Root: c.newRoot(), Dialer: c, Store: c.newStore(), Bucket: c.Bucket, Claimer: c, Host: c.Host, Settings: s})
 }
 
 // Claim starts a writer that holds the shard; it makes a Cluster a router.Claimer.
@@ -203,6 +204,15 @@ func (c *Cluster) load() *manifest.State {
 func (c *Cluster) State() *manifest.State {
 	c.tb.Helper()
 	return c.load()
+}
+
+// Check reads every row of every segment, and fails the test when something is wrong.
+func (c *Cluster) Check() {
+	c.tb.Helper()
+	all := fsck.Checker{Root: c.Root, Bucket: c.Bucket, Open: func(manifest.LocationID) (bucket.Bucket, error) { return c.Bucket, nil }, Deep: true}
+	if r, err := all.Run(context.Background()); err != nil || len(r.Problems) > 0 {
+		c.tb.Errorf("fsck: %+v, %v", r, err)
+	}
 }
 
 // Commit changes the root behind everybody's back.

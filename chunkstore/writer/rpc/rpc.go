@@ -173,7 +173,7 @@ const (
 	// Delete removes what Filter matches.
 	Delete
 	// Intent records at the operation's home where a write without the full shard key
-	// goes: Doc is {t: target key}; the answer's Value is what the first one recorded, or
+	// goes: Doc is {a: attempt, t: target key, ...}; the answer's Value is what the first one recorded, or
 	// the one with a higher Attempt.
 	Intent
 	// Refuse records that operation Op will never be applied here, unless it was already:
@@ -246,7 +246,8 @@ type WriteResult struct {
 	// Err is nil, or why the operation had no effect.
 	Err *mongoerr.Error
 	// Stale: the target is not as planned; nothing was done for this operation (a Multi
-	// was not finished: sent again under the same Op it goes on where it stopped).
+	// was not finished: sent again under the same Op it goes on where it stopped; N is what it
+	// has done so far).
 	Stale bool
 	// MovesTo is set when the update would change the row's key out of the chunk or to
 	// another key: the new document. Nothing was done.

@@ -61,13 +61,14 @@ var importTable = table{
 	{"chunkstore/writer/rpc", with(truth, []string{"chunkstore/admission", "chunkstore/mongoerr"}), "what routers and owners say to one another; no storage"},
 	{"chunkstore/writer", with(truth, []string{"chunkstore/..."}), "the shard owner puts the bytes together"},
 	{"chunkstore/backup", with(truth, []string{"chunkstore/bucket"}), "copies objects, and looks into none but the root"},
+	{"chunkstore/reshard", with(truth, port, []string{"chunkstore/mongoerr", "chunkstore/reader", "chunkstore/segment", "chunkstore/writer"}), "rewrites a collection beside its owners; what becomes of retry entries is the owner's to say"},
 	{"chunkstore/fsck", with(truth, []string{"chunkstore/..."}), "looks at every kind of object"},
 
 	{"router/plan", with(truth, []string{"chunkstore/document/..."}), "values in, values out"},
 	{"router/wire", []string{"manifest/errkind", "manifest/host", "chunkstore/admission", "chunkstore/mongoerr", "chunkstore/document"}, "a protocol server: commands are handed in"},
 	{"router/command", with(truth, []string{"router", "router/plan", "router/wire", "chunkstore/admission", "chunkstore/document/...", "chunkstore/mongoerr", "chunkstore/writer/rpc"}), "a command knows the router, not the stores behind it"},
 	{"router/routertest", with(truth, []string{"router", "chunkstore/..."}), "a cluster in a process, for the router's tests"},
-	{"router", with(truth, port, []string{"router/plan", "chunkstore/admission", "chunkstore/document/...", "chunkstore/mongoerr", "chunkstore/reader/...", "chunkstore/writer/rpc"}), "a role: meets others in the manifest and over the writer's client; no concrete bucket"},
+	{"router", with(truth, port, []string{"router/plan", "chunkstore/admission", "chunkstore/document/...", "chunkstore/mongoerr", "chunkstore/reader/...", "chunkstore/reshard", "chunkstore/writer/rpc"}), "a role: meets others in the manifest and over the writer's client; no concrete bucket"},
 	{"compactor", with(truth, port, []string{"compactor/...", "chunkstore/reader/...", "chunkstore/segment", "chunkstore/document/...", "chunkstore/writer/rpc", "chunkstore/wal", "chunkstore/mongoerr"}), "a role: no other role, no concrete bucket"},
 
 	{"localstack", []string{"manifest/...", "chunkstore/...", "router/...", "compactor/...", "localstack/..."}, "all roles in one process, and their proving ground"},

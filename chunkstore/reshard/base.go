@@ -1,0 +1,212 @@
+package reshard
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/granarydb/granary/chunkstore/mongoerr"
+	"github.com/granarydb/granary/chunkstore/reader"
+	"github.com/granarydb/granary/chunkstore/segment"
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/errkind"
+	"github.com/granarydb/granary/manifest/shardkey"
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+const (
+	putsMax  = 6
+	putPause = 50 * time.Millisecond
+	// tickRows is after how many rows a job looks up from its work.
+	tickRows = 512
+)
+
+// The seqs of a round: a removal, a put of a document that stays at its key, and a put of one
+// that comes to it.
+const (
+	removed manifest.Seq = 1 + iota
+	stayed
+	came
+	seqsPerRound = 3
+)
+
+func (w *work) seq(kind manifest.Seq) manifest.Seq { return manifest.Seq(w.round)*seqsPerRound + kind }
+
+// base makes the image of the present snapshot, which it returns.
+func (w *work) base(ctx context.Context) (*manifest.State, error) {
+	w.progress.enter("read")
+	s, _, err := w.snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var rows, size int64
+	for c := range s.Chunks(w.coll.ID) {
+		rows += c.Rows
+		size += c.Bytes
+	}
+	w.progress.change(func(p *Seen) { p.RowsTotal, p.BytesTotal = rows, size })
+	order := &sorter{w: w}
+	for c := range s.Chunks(w.coll.ID) {
+		if err := w.read(ctx, order, c); err != nil {
+			return nil, err
+		}
+		if err := w.carry(ctx, reader.View{Chunk: c}); err != nil {
+			return nil, err
+		}
+	}
+	w.progress.enter("write")
+	return s, w.write(ctx, order)
+}
+
+// read takes the rows of an old chunk.
+func (w *work) read(ctx context.Context, order *sorter, c *manifest.Chunk) error {
+	it := w.store.Scan(ctx, reader.View{Chunk: c}, shardkey.Range{}, false)
+	defer it.Rest()
+	n, size := int64(0), int64(0)
+	for it.Next(ctx) {
+		doc := it.Row().Doc
+		key, err := w.keyOf(doc)
+		if err != nil {
+			return err
+		}
+		if err := order.add(ctx, segment.Row{Key: key, Seq: w.seq(came), Doc: doc}); err != nil {
+			return err
+		}
+		n, size = n+1, size+int64(len(it.Row().Key)+len(doc))
+		if n%tickRows == 0 {
+			w.progress.change(func(p *Seen) { p.Rows, p.Bytes = p.Rows+n, p.Bytes+size })
+			n, size = 0, 0
+			if err := w.tick(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	w.progress.change(func(p *Seen) { p.Rows, p.Bytes = p.Rows+n, p.Bytes+size })
+	return w.lost(it.Err())
+}
+
+// lost explains a segment that is not there: GC waits for readers, but not for ever.
+func (w *work) lost(err error) error {
+	if !errors.Is(err, errkind.NotFound) {
+		return err
+	}
+	return fmt.Errorf("%w: a segment was replaced and deleted while it was to be read: try again (%v)", errkind.SnapshotUnavailable, err)
+}
+
+// keyOf is the new row key of a document. Errors: *mongoerr.Error, with the _id.
+func (w *work) keyOf(doc bson.Raw) ([]byte, error) {
+	key, err := w.goal.Key.AppendKey(nil, doc)
+	switch {
+	case err != nil:
+		return nil, mongoerr.New(mongoerr.BadValue, "the document with _id %v cannot have the shard key %v: %v", doc.Lookup("_id"), w.goal.Key, err)
+	case len(key) > segment.MaxKeyBytes:
+		return nil, mongoerr.New(mongoerr.BadValue, "the shard key %v and the _id of the document with _id %.100s take %d bytes, the most is %d",
+			w.goal.Key, doc.Lookup("_id").String(), len(key), segment.MaxKeyBytes)
+	}
+	return key, nil
+}
+
+// duplicate is the error for two documents of one key.
+func (w *work) duplicate(a, b bson.Raw) error {
+	values := make([]string, len(w.goal.Key.Fields))
+	for i, v := range w.goal.Key.Values(a) {
+		values[i] = w.goal.Key.Fields[i].Path + ": " + v.String()
+	}
+	what := "shard key and _id"
+	if w.goal.Unique {
+		what = "shard key, which is to be unique"
+	}
+	return mongoerr.New(mongoerr.DuplicateKey, "E11000 duplicate key error collection: %s: under the key %v two documents have the same %s: %v; their _ids are %v and %v",
+		w.progress.ns, w.goal.Key, what, values, a.Lookup("_id"), b.Lookup("_id"))
+}
+
+// write merges the rows of the base into the image, and cuts it.
+func (w *work) write(ctx context.Context, order *sorter) error {
+	rows, err := order.merged(ctx)
+	if err != nil {
+		return w.lost(err)
+	}
+	c := &cutter{w: w, out: &output{w: w}, points: w.goal.Points, now: &chunk{}}
+	for n := 1; ; n++ {
+		r, ok, err := rows.next(ctx)
+		if err != nil {
+			return w.lost(err)
+		}
+		if !ok {
+			return c.end(ctx)
+		}
+		if err := c.take(ctx, r); err != nil {
+			return err
+		}
+		if n%tickRows == 0 {
+			if err := w.tick(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// cutter makes the chunks of the image, from rows in key order.
+type cutter struct {
+	w      *work
+	out    *output
+	points []shardkey.Bound // not passed yet
+	now    *chunk
+	bytes  int64 // of it
+	last   segment.Row
+	prefix []byte // shard key of last
+}
+
+func (c *cutter) take(ctx context.Context, r segment.Row) error {
+	prefix, err := c.w.goal.Key.Prefix(r.Key)
+	if err != nil {
+		return err
+	}
+	same := c.last.Key != nil && bytes.Equal(prefix, c.prefix)
+	if same && (c.w.goal.Unique || bytes.Equal(r.Key, c.last.Key)) {
+		return c.w.duplicate(c.last.Doc, r.Doc)
+	}
+	for len(c.points) > 0 && bytes.Compare(c.points[0].Key, r.Key) <= 0 {
+		if err := c.cut(c.points[0]); err != nil {
+			return err
+		}
+		c.points = c.points[1:]
+	}
+	if !c.w.goal.Only && !same && c.bytes >= c.w.Settings.ChunkBytes && len(c.w.image.chunks) < chunksMax {
+		if key, full, err := c.w.goal.Key.BoundOf(r.Doc); err == nil && !bytes.Equal(key, c.now.low.Key) {
+			if err := c.cut(shardkey.Bound{Key: key, BSON: full}); err != nil {
+				return err
+			}
+		}
+	}
+	c.last, c.prefix = r, prefix
+	c.bytes += int64(len(r.Key) + len(r.Doc))
+	c.now.added.RowsDelta++
+	return c.out.add(ctx, c.now, r)
+}
+
+// chunksMax bounds the chunks of one commit.
+const chunksMax = 100_000
+
+// cut ends the present chunk at a point.
+func (c *cutter) cut(at shardkey.Bound) error {
+	if err := c.out.cut(c.now); err != nil {
+		return err
+	}
+	c.now.max = at.Key
+	c.w.image.chunks = append(c.w.image.chunks, c.now)
+	c.now, c.bytes = &chunk{low: at}, 0
+	return nil
+}
+
+func (c *cutter) end(ctx context.Context) error {
+	for _, p := range c.points {
+		if err := c.cut(p); err != nil {
+			return err
+		}
+	}
+	c.w.image.chunks = append(c.w.image.chunks, c.now)
+	return c.out.finish(ctx, c.now)
+}

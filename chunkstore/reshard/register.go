@@ -1,0 +1,187 @@
+package reshard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/granarydb/granary/chunkstore/mongoerr"
+	"github.com/granarydb/granary/chunkstore/writer"
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/errkind"
+)
+
+const (
+	// beatEvery is how often the record of a job is renewed.
+	beatEvery = 4 * time.Second
+	// commitsMax bounds the attempts at a small commit that others came before.
+	commitsMax = 20
+	// goodbye bounds the commit that ends a job early.
+	goodbye = 10 * time.Second
+)
+
+// register makes the job known, and with it the id of the collection to be.
+func (w *work) register(ctx context.Context) error {
+	w.progress.enter("register")
+	for range commitsMax {
+		s, _, err := w.Root.Load(ctx)
+		if err != nil {
+			return err
+		}
+		c := collectionOf(s, w.progress.ns)
+		if c == nil {
+			return mongoerr.New(mongoerr.NamespaceNotFound, "collection %s was dropped meanwhile", w.progress.ns)
+		}
+		gone, err := w.otherJob(ctx, s)
+		if err != nil {
+			return err
+		}
+		w.coll, w.id, w.job = c.WithoutReshaping(), s.NextCollection(), w.Host.ID16()
+		changes := append(gone, manifest.RegisterJob{Job: manifest.Job{
+			ID: w.job, Kind: manifest.JobReshard, Holder: w.Holder, StartedMillis: w.Host.Wall().UnixMilli(),
+			Detail: manifest.JobDetail(w.id, w.progress.ns),
+		}}, w.record())
+		_, err = w.Root.Commit(ctx, w.edit(changes...))
+		switch {
+		case err == nil:
+			w.beat = w.Host.Mono()
+			w.image = &image{}
+			w.carried = writer.NewCarried(w.id, w.goal.Key)
+			w.Log.Info("a collection is being given another shard key", "ns", w.progress.ns, "key", w.goal.Key, "job", fmt.Sprintf("%x", w.job))
+			return nil
+		case !errors.Is(err, errkind.Conflict):
+			return err
+		}
+	}
+	return fmt.Errorf("register a job: %w: others keep coming before it", errkind.Throttled)
+}
+
+func collectionOf(s *manifest.State, ns string) *manifest.Collection {
+	for _, c := range s.Collections() {
+		if c.Namespace() == ns {
+			return c
+		}
+	}
+	return nil
+}
+
+// otherJob looks for a job that works on the collection already: one that lives is an error,
+// one that does not is expelled by the changes that it returns.
+func (w *work) otherJob(ctx context.Context, s *manifest.State) ([]manifest.Change, error) {
+	r, ok := s.Record(manifest.RecordReshard, w.progress.ns)
+	if !ok {
+		return nil, nil
+	}
+	_, id, _ := r.Body.Lookup("job").BinaryOK()
+	var job manifest.JobID
+	copy(job[:], id)
+	if _, ok := s.Job(job); !ok {
+		return nil, nil
+	}
+	until := w.Host.Mono() + w.Settings.SilentFor
+	for w.Host.Mono() < until {
+		if err := w.Host.Sleep(ctx, min(beatEvery, w.Settings.SilentFor/4)); err != nil {
+			return nil, err
+		}
+		now, _, err := w.Root.Load(ctx)
+		if err != nil {
+			return nil, err
+		}
+		other, ok := now.Record(manifest.RecordReshard, w.progress.ns)
+		if !ok || string(other.Body) != string(r.Body) {
+			return nil, mongoerr.New(mongoerr.ConflictingOperationInProg, "%s is being given another shard key already: %v", w.progress.ns, r.Body)
+		}
+	}
+	w.Log.Warn("expel the job of a process that is silent", "ns", w.progress.ns, "job", fmt.Sprintf("%x", job))
+	return []manifest.Change{manifest.ExpelJob{ID: job}}, nil
+}
+
+func (w *work) edit(changes ...manifest.Change) manifest.Edit {
+	return manifest.Edit{Op: w.Host.ID16(), Changes: changes, Millis: w.Host.Wall().UnixMilli()}
+}
+
+// record is the job's state for others to see.
+func (w *work) record() manifest.Change {
+	return manifest.PutRecord{Record: manifest.Record{
+		Kind: manifest.RecordReshard, ID: w.progress.ns, Body: w.progress.body(w.job, w.Host.Wall().UnixMilli()),
+	}}
+}
+
+// tick renews the record now and then, and notices that the job was expelled.
+func (w *work) tick(ctx context.Context) error {
+	if w.Host.Mono() < w.beat+beatEvery {
+		return ctx.Err()
+	}
+	w.beat = w.Host.Mono()
+	p := w.progress.Seen()
+	w.Log.Info("giving a collection another shard key", "ns", w.progress.ns, "phase", p.Phase, "rows", p.Rows, "ofRows", p.RowsTotal, "bytes", p.Bytes, "left", p.Left)
+	if s := w.Root.State(); s != nil {
+		if _, err := w.present(s); err != nil {
+			return err
+		}
+	}
+	e := w.edit(w.record())
+	e.Background = true
+	if _, err := w.Root.Commit(ctx, e); err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// mark stops writes and reads of the collection.
+func (w *work) mark(ctx context.Context) error {
+	s, _, err := w.Root.Load(ctx)
+	if err != nil {
+		return err
+	}
+	c, err := w.present(s)
+	if err != nil {
+		return err
+	}
+	now := c.WithReshaping(w.Host.ID16())
+	if _, err := w.Root.Commit(ctx, w.edit(manifest.AlterCollection{Was: *c, Now: now})); err != nil {
+		return err
+	}
+	w.coll, w.marked = now, true
+	return nil
+}
+
+// unmark takes the job's own mark back; who marked the collection since keeps theirs.
+func (w *work) unmark(ctx context.Context) error {
+	if !w.marked {
+		return nil
+	}
+	w.marked = false
+	_, err := w.Root.Commit(ctx, w.edit(manifest.AlterCollection{Was: w.coll, Now: w.coll.WithoutReshaping()}))
+	if err != nil && !errors.Is(err, errkind.Conflict) {
+		return err
+	}
+	return nil
+}
+
+// abandon ends a job that did not come to its commit.
+func (w *work) abandon(ctx context.Context, cause error) {
+	w.progress.enter("failed")
+	if w.image == nil {
+		return // not registered
+	}
+	w.Log.Warn("a collection keeps its shard key", "ns", w.progress.ns, "cause", cause)
+	ctx, cancel := w.Host.WithTimeout(context.WithoutCancel(ctx), goodbye)
+	defer cancel()
+	err := w.unmark(ctx)
+	if err == nil {
+		_, err = w.Root.Commit(ctx, w.edit(w.farewell(w.uploaded)...))
+	}
+	if err != nil {
+		w.Log.Warn("a job stays registered until the next one for its collection expels it", "ns", w.progress.ns, "job", fmt.Sprintf("%x", w.job), "cause", err)
+	}
+}
+
+// farewell expels the job, and gives what it left to GC.
+func (w *work) farewell(left []manifest.SegmentRef) []manifest.Change {
+	return []manifest.Change{
+		manifest.ExpelJob{ID: w.job, Left: left},
+		manifest.DropRecord{Kind: manifest.RecordReshard, ID: w.progress.ns},
+	}
+}

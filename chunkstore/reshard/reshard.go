@@ -1,0 +1,279 @@
+// Package reshard gives a collection that holds documents another shard key, while it is read
+// and written: its rows are written anew under the new key, beside the old ones, and one commit
+// puts the new chunks in the place of the old.
+//
+//	register   the job, the id of the collection to be, and a record that tells how far it is
+//	base       owners flush; all rows of that root are read, sorted by the new key (runs), and
+//	           merged into segments, cut into chunks
+//	rounds     owners flush; the rows of references that came since are looked up in the root
+//	           before: what they were is taken away at its old place, what they are is put at
+//	           its new one. Each round is as long as the writes during the one before
+//	switch     when a round was short: the collection is marked (owners take no writes and
+//	           answer no reads), owners flush, the last short round, and the commit
+//
+// # Words
+//
+// A root version is seen as a snapshot: its references show all of the collection that was
+// flushed by then. The image is the collection under the new key as of the last snapshot.
+//
+// # Why nothing is lost, doubled or torn
+//
+// Every acknowledged write is in the references of the snapshot that is taken under the mark:
+// owners that see the mark take no writes, and have flushed what they took before. The image is
+// of that very snapshot, since the commit asks that each old chunk still has exactly the
+// references that were read (also if a compaction, which changes nothing, replaced some). The
+// commit is one change of the root: a reader sees the collection before it or after it. Reads
+// and writes that wait find another collection id and are planned again.
+//
+// A row of a round is compared with the snapshot before by seq: one that is not newer was
+// known. So a split, a merge, a move and a compaction between two snapshots are no special
+// cases. The seqs of the image order what a round does after what the one before did, and in
+// one round a put after the removal at the same key.
+//
+// What was answered to retryable writes goes along (writer.Carried), so that a write that is
+// sent again across the switch is done once.
+//
+// # Two documents with one key
+//
+// Rows are told apart by shard key and _id. Two documents that agree in both under the new key,
+// or in the key alone where it is to be unique, end the job with DuplicateKey and both named;
+// the collection stays as it is. So does a document with an array in the key.
+//
+// # When it ends early
+//
+// Whatever ends it before the commit, the mark is taken back, and the job is expelled together
+// with what it uploaded, which GC then deletes. A process that dies leaves its job and its
+// record; the mark is taken back by an owner. Who tries next sees that the record does not
+// change any more, and expels the job: from then on nothing of it can be committed, and GC may
+// sweep its segments. A commit whose outcome is unknown is neither: nothing is cleaned up.
+//
+// # What it costs
+//
+// The rows are read once and written once, or twice when they do not fit in memory at once: then
+// sorted runs are written first. Memory: MemoryBytes of rows, a segment in the making, a block of
+// each run.
+package reshard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/granarydb/granary/chunkstore/bucket"
+	"github.com/granarydb/granary/chunkstore/mongoerr"
+	"github.com/granarydb/granary/chunkstore/reader"
+	"github.com/granarydb/granary/chunkstore/segment"
+	"github.com/granarydb/granary/chunkstore/writer"
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/errkind"
+	"github.com/granarydb/granary/manifest/host"
+	"github.com/granarydb/granary/manifest/shardkey"
+)
+
+// Settings tune a job. Zero fields mean the defaults.
+type Settings struct {
+	// MemoryBytes is how much of rows is sorted at once; 32 MiB.
+	MemoryBytes int
+	// ChunkBytes is about the size of the new chunks where nobody says where to cut; 64 MiB.
+	ChunkBytes int64
+	// SegmentBytes is about where a segment ends and the next begins; 32 MiB.
+	SegmentBytes int
+	// SwitchBelow is how long a round may have taken for the switch to follow; 300 ms. RoundsMax
+	// is after how many rounds it follows anyway; 12.
+	SwitchBelow time.Duration
+	RoundsMax   int
+	// SilentFor is how long the record of another job must not change for it to be taken for
+	// dead; 20 s.
+	SilentFor time.Duration
+}
+
+func (s Settings) withDefaults() Settings {
+	set(&s.MemoryBytes, 32<<20)
+	set(&s.ChunkBytes, 64<<20)
+	set(&s.SegmentBytes, 32<<20)
+	set(&s.SwitchBelow, 300*time.Millisecond)
+	set(&s.RoundsMax, 12)
+	set(&s.SilentFor, 20*time.Second)
+	return s
+}
+
+func set[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Config is what a job works with. All but Log and Settings are required.
+type Config struct {
+	Root   *manifest.Root
+	Bucket bucket.Bucket
+	// Store reads segments; the job has a cache of its own.
+	Store *reader.Store
+	Host  host.Host
+	Log   *slog.Logger // nil: silent
+	// Holder is the name of this process, for people.
+	Holder string
+	// Flush has all owners of the collection's chunks in s see that root, and flush. It returns
+	// those that hold their shard.
+	Flush    func(ctx context.Context, s *manifest.State, c *manifest.Collection) ([]manifest.OwnerAt, error)
+	Settings Settings
+}
+
+// Goal is what the collection is to become.
+type Goal struct {
+	Key shardkey.Pattern
+	// Unique: no two documents may have one shard key.
+	Unique bool
+	// Points are where to cut, ascending; with Only there and nowhere else.
+	Points []shardkey.Bound
+	Only   bool
+	// Finish makes the collection as it shall be of what it is in s, and puts the chunks between
+	// points on shards. Key, Unique and Sharded are set from the goal afterwards.
+	Finish func(s *manifest.State, c manifest.Collection, points []shardkey.Bound) (Final, error)
+}
+
+// Final is what a collection becomes.
+type Final struct {
+	Collection manifest.Collection
+	Chunks     []manifest.NewChunk
+	// With are changes that belong into the same commit.
+	With []manifest.Change
+}
+
+// work is a job under way. Used by one goroutine.
+type work struct {
+	Config
+	goal     Goal
+	store    *reader.Store
+	progress *Progress
+	job      manifest.JobID
+	coll     manifest.Collection // as it is; its Options change with the mark
+	marked   bool
+	id       manifest.CollectionID // of the collection to be
+	image    *image
+	carried  *writer.Carried
+	uploaded []manifest.SegmentRef // all, for GC if nobody needs them
+	round    int
+	broken   bool          // the image is of no snapshot
+	unclear  bool          // whether the switch was committed is not known
+	beat     time.Duration // Mono of the last record
+}
+
+// segmentCache is the memory for tails and blocks that are read more than once.
+const segmentCache = 16 << 20
+
+// Run carries the job out. progress, which may be nil, is filled in meanwhile. Errors: a
+// *mongoerr.Error (DuplicateKey, NamespaceNotFound, ConflictingOperationInProg, a document that
+// cannot have the key), the cause of ctx: nothing was changed; UnknownOutcome; those of bucket
+// and root.
+func Run(ctx context.Context, c Config, ns string, goal Goal, progress *Progress) (*manifest.State, error) {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if progress == nil {
+		progress = NewProgress(c.Host, ns, goal.Key)
+	}
+	c.Settings = c.Settings.withDefaults()
+	w := &work{Config: c, goal: goal, progress: progress, store: c.Store.Apart(segment.NewCache(segmentCache))}
+	s, err := w.run(ctx)
+	switch {
+	case err == nil:
+		progress.enter("done")
+	case w.unclear:
+		progress.enter("unknown")
+	default:
+		w.abandon(ctx, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("give %s the key %v: %w", ns, goal.Key, err)
+	}
+	return s, nil
+}
+
+func (w *work) run(ctx context.Context) (*manifest.State, error) {
+	if err := w.register(ctx); err != nil {
+		return nil, err
+	}
+	seen, err := w.base(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		if seen, err = w.catchUp(ctx, seen); err != nil {
+			return nil, err
+		}
+		s, now, err := w.replace(ctx, seen)
+		if err == nil {
+			return s, nil
+		}
+		if !errors.Is(err, errkind.Conflict) || w.broken {
+			return nil, err
+		}
+		if w.round > w.Settings.RoundsMax+switchesMax {
+			return nil, mongoerr.New(mongoerr.ExceededTimeLimit, "the collection was changed under each of %d attempts to switch to the new key (%v); nothing was changed, try again when less is written", switchesMax, err)
+		}
+		w.Log.Info("a switch to the new key has to wait", "ns", w.coll.Namespace(), "cause", err)
+		if err := w.unmark(ctx); err != nil {
+			return nil, err
+		}
+		seen = now
+	}
+}
+
+// switchesMax bounds the attempts to switch, beyond RoundsMax.
+const switchesMax = 8
+
+// catchUp makes rounds until one was short.
+func (w *work) catchUp(ctx context.Context, seen *manifest.State) (*manifest.State, error) {
+	w.progress.enter("catchUp")
+	for {
+		start := w.Host.Mono()
+		now, _, err := w.snapshot(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if err := w.follow(ctx, seen, now); err != nil {
+			return nil, err
+		}
+		seen = now
+		if took := w.Host.Mono() - start; took <= w.Settings.SwitchBelow || w.round >= w.Settings.RoundsMax {
+			return seen, nil
+		}
+	}
+}
+
+// snapshot is the newest root after all owners have flushed.
+func (w *work) snapshot(ctx context.Context) (*manifest.State, []manifest.OwnerAt, error) {
+	s, _, err := w.Root.Load(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := w.present(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	owners, err := w.Flush(ctx, s, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	if s, _, err = w.Root.Load(ctx); err != nil {
+		return nil, nil, err
+	}
+	_, err = w.present(s)
+	return s, owners, err
+}
+
+// present is the collection in s, as long as it and the job are there.
+func (w *work) present(s *manifest.State) (*manifest.Collection, error) {
+	c := s.Collection(w.coll.ID)
+	if c == nil {
+		return nil, mongoerr.New(mongoerr.NamespaceNotFound, "collection %s was dropped, or given another key, meanwhile", w.coll.Namespace())
+	}
+	if _, ok := s.Job(w.job); !ok {
+		return nil, mongoerr.New(mongoerr.Interrupted, "job %x was expelled: another process took this one for dead", w.job)
+	}
+	return c, nil
+}

@@ -1,0 +1,28 @@
+package manifest
+
+import (
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+)
+
+// JobReshard is the kind of a job that rewrites a collection under another key.
+const JobReshard = "reshard"
+
+// buildsField of a job's detail is the id of the collection that it builds.
+const buildsField = "builds"
+
+// Builds is the id of the collection whose segments the job makes before the collection is
+// there; 0: none. It is the job's alone: no other collection ever gets it.
+func (j Job) Builds() CollectionID {
+	if len(j.Detail) == 0 {
+		return 0
+	}
+	id, _ := j.Detail.Lookup(buildsField).Int64OK()
+	return CollectionID(id)
+}
+
+// JobDetail is the detail of a job that builds a collection: its id and the namespace that it
+// will have.
+func JobDetail(builds CollectionID, ns string) bson.Raw {
+	return bson.Raw(bsoncore.NewDocumentBuilder().AppendInt64(buildsField, int64(builds)).AppendString("ns", ns).Build())
+}

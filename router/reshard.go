@@ -1,0 +1,175 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/granarydb/granary/chunkstore/mongoerr"
+	"github.com/granarydb/granary/chunkstore/reshard"
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/errkind"
+	"github.com/granarydb/granary/manifest/shardkey"
+)
+
+// Resharding is a collection with documents that this router is giving another shard key.
+type Resharding struct {
+	ID       int64
+	Progress *reshard.Progress
+	cancel   context.CancelFunc
+}
+
+// Reshard writes a collection anew under the key of n, whatever key it has, while it is read
+// and written (package reshard). It takes as long as it takes, unless maxTime says otherwise.
+// Errors: mongoerr DuplicateKey and BadValue for documents that cannot be under the key,
+// ConflictingOperationInProg, Interrupted, MaxTimeMSExpired: the collection keeps its key;
+// UnknownOutcome.
+func (r *Router) Reshard(ctx context.Context, ns Namespace, n NewCollection, maxTime time.Duration) error {
+	if r.bucket == nil || r.store == nil {
+		return mongoerr.New(mongoerr.IllegalOperation, "collection %s holds documents, and this router cannot write to the store: "+
+			"ask another router, or shard it by { _id: 1 }", ns)
+	}
+	limited := ctx
+	if maxTime > 0 {
+		var cancel context.CancelFunc
+		limited, cancel = r.host.WithTimeout(ctx, maxTime)
+		defer cancel()
+	}
+	limited, job := r.startResharding(limited, ns, n.Key)
+	defer r.endResharding(job)
+	goal, err := r.goal(limited, ns, n)
+	if err != nil {
+		return err
+	}
+	_, err = reshard.Run(limited, reshard.Config{
+		Root: r.root, Bucket: r.bucket, Store: r.store, Host: r.host, Log: r.log, Holder: "router",
+		Flush: r.flushAll, Settings: r.settings.Reshard,
+	}, ns.String(), goal, job.Progress)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errkind.UnknownOutcome):
+		return unknown(nil, err)
+	case errors.Is(limited.Err(), context.Canceled):
+		return mongoerr.New(mongoerr.Interrupted, "operation was interrupted, %s keeps its key: %v", ns, err)
+	case limited.Err() != nil:
+		return mongoerr.New(mongoerr.MaxTimeMSExpired, "operation exceeded time limit, %s keeps its key: %v", ns, err)
+	}
+	return err
+}
+
+// goal is what shardCollection makes of a collection: zones that were declared before are
+// cut out of the key space from the start.
+func (r *Router) goal(ctx context.Context, ns Namespace, n NewCollection) (reshard.Goal, error) {
+	s, _, err := r.root.Load(ctx)
+	if err != nil {
+		return reshard.Goal{}, err
+	}
+	c := s.CollectionByName(ns.Database, ns.Collection)
+	if c == nil {
+		return reshard.Goal{}, mongoerr.New(mongoerr.NamespaceNotFound, "ns does not exist: %s", ns)
+	}
+	planned, _, err := zonesUnder(s, c, n.Key)
+	if err != nil {
+		return reshard.Goal{}, err
+	}
+	return reshard.Goal{
+		Key: n.Key, Unique: n.Unique, Points: sortedPoints(append(zoneEnds(planned), n.Points...)), Only: n.Only,
+		Finish: func(s *manifest.State, c manifest.Collection, points []shardkey.Bound) (f reshard.Final, err error) {
+			f.Collection = n.over(c)
+			if f.Collection.Zones, f.With, err = zonesUnder(s, &c, n.Key); err != nil {
+				return f, err
+			}
+			if !slices.EqualFunc(f.Collection.Zones, planned, func(a, b manifest.ZoneRange) bool { return a.Zone == b.Zone && a.Range.Equal(b.Range) }) {
+				return f, mongoerr.New(mongoerr.ConflictingOperationInProg, "the zones of %s were changed while it was being sharded: try again", ns)
+			}
+			f.Chunks, err = place(s, &f.Collection, points)
+			return f, err
+		},
+	}, nil
+}
+
+// zonesUnder are the zone ranges of a collection under another key: those that were declared
+// before it was sharded, and those that it has, where the key is its own with more fields
+// behind; under any other they mean nothing.
+func zonesUnder(s *manifest.State, c *manifest.Collection, key shardkey.Pattern) ([]manifest.ZoneRange, []manifest.Change, error) {
+	if !c.Sharded {
+		return zonesOfNew(s, Namespace{c.Database, c.Name}, key)
+	}
+	if !c.Key.PrefixOf(key) {
+		return nil, nil, nil
+	}
+	var zones []manifest.ZoneRange
+	for _, z := range c.Zones {
+		rng, min, max, err := key.Range(z.MinBSON, z.MaxBSON)
+		if err != nil {
+			return nil, nil, err
+		}
+		zones = append(zones, manifest.ZoneRange{Zone: z.Zone, Range: rng, MinBSON: min, MaxBSON: max})
+	}
+	return zones, nil, nil
+}
+
+// flushAll is flushOwners with the patience of an operation of its own.
+func (r *Router) flushAll(ctx context.Context, s *manifest.State, c *manifest.Collection) ([]manifest.OwnerAt, error) {
+	ctx, a, cancel := r.begin(ctx, 0)
+	defer cancel()
+	a.begun = true
+	for {
+		owners, err := r.flushOwners(ctx, a, s, c)
+		if err == nil {
+			return owners, nil
+		}
+		if err := a.again(ctx, err); err != nil {
+			return nil, fmt.Errorf("flush the owners of %s: %w", c.Namespace(), err)
+		}
+		if s = r.root.State(); s.Collection(c.ID) == nil {
+			return nil, mongoerr.New(mongoerr.NamespaceNotFound, "collection %s was dropped meanwhile", c.Namespace())
+		}
+	}
+}
+
+func (r *Router) startResharding(ctx context.Context, ns Namespace, key shardkey.Pattern) (context.Context, *Resharding) {
+	ctx, cancel := context.WithCancel(ctx)
+	job := &Resharding{ID: int64(r.host.Uint64() >> 33), Progress: reshard.NewProgress(r.host, ns.String(), key), cancel: cancel}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.resharding == nil {
+		r.resharding = make(map[int64]*Resharding)
+	}
+	r.resharding[job.ID] = job
+	return ctx, job
+}
+
+func (r *Router) endResharding(job *Resharding) {
+	job.cancel()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.resharding, job.ID)
+}
+
+// Reshardings are the collections that this router is giving another shard key, by ID.
+func (r *Router) Reshardings() []*Resharding {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []*Resharding
+	for _, id := range slices.Sorted(maps.Keys(r.resharding)) {
+		list = append(list, r.resharding[id])
+	}
+	return list
+}
+
+// Cancel ends one of them, unless it is committed: its collection keeps its key. false: there
+// is none of that ID.
+func (r *Router) Cancel(id int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	job := r.resharding[id]
+	if job != nil {
+		job.cancel()
+	}
+	return job != nil
+}

@@ -1,0 +1,462 @@
+package router_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/granarydb/granary/chunkstore/bucket/faultbucket"
+	"github.com/granarydb/granary/chunkstore/bucket/layer"
+	"github.com/granarydb/granary/chunkstore/mongoerr"
+	"github.com/granarydb/granary/chunkstore/reshard"
+	"github.com/granarydb/granary/chunkstore/writer/rpc"
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/host"
+	"github.com/granarydb/granary/manifest/shardkey"
+	"github.com/granarydb/granary/router"
+	"github.com/granarydb/granary/router/routertest"
+)
+
+// small makes a few documents fill memory, a chunk and a segment.
+var small = router.Settings{Reshard: reshard.Settings{MemoryBytes: 8 << 10, ChunkBytes: 4 << 10, SegmentBytes: 2 << 10, SilentFor: 4 * time.Second}}
+
+func key1(t testing.TB, json string, points ...string) router.NewCollection {
+	n := router.NewCollection{Key: pattern(t, json)}
+	for _, p := range points {
+		k, full, err := n.Key.Bound(raw(t, p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.Points, n.Only = append(n.Points, shardkey.Bound{Key: k, BSON: full}), true
+	}
+	return n
+}
+
+// shelf inserts n documents {_id, k, pad} in some order of k.
+func shelf(t testing.TB, r *router.Router, n int) {
+	t.Helper()
+	var list []router.Statement
+	for i := range n {
+		list = append(list, insertOf(t, fmt.Sprintf(`{"_id": %d, "k": %d, "v": 0, "pad": "%s"}`, i, i*7919%n, strings.Repeat("x", i%90))))
+	}
+	write(t, r, list...)
+}
+
+// tidy makes sure that a job left nothing in the root but garbage for GC.
+func tidy(t testing.TB, c *routertest.Cluster) {
+	t.Helper()
+	s := c.State()
+	if n := len(s.Jobs()); n > 0 {
+		t.Errorf("%d jobs are left", n)
+	}
+	if n := len(s.Records(manifest.RecordReshard)); n > 0 {
+		t.Errorf("%d records are left", n)
+	}
+	for _, coll := range s.Collections() {
+		if coll.Reshaping() {
+			t.Errorf("%s is still marked", coll.Namespace())
+		}
+	}
+	known := make(map[string]bool)
+	for _, d := range s.Dropped() {
+		known[d.Segment.Key()] = true
+	}
+	for chunk := range s.AllChunks() {
+		for i := range chunk.Refs {
+			known[chunk.Refs[i].Segment.Key()] = true
+		}
+	}
+	c.Check()
+	list, _, err := c.Bucket.List(context.Background(), "seg/", "", 100_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range list {
+		if !known[o.Key] {
+			t.Errorf("%s is neither referenced nor garbage that GC knows", o.Key)
+		}
+	}
+}
+
+// TestACollectionWithDocumentsGetsAnotherKey rewrites 1000 documents through many sorted runs
+// into many chunks, ranged, hashed and cut as asked: the same documents are there, found by the
+// new key, and nothing is left behind.
+func TestACollectionWithDocumentsGetsAnotherKey(t *testing.T) {
+	for _, n := range []struct {
+		key    string
+		points []string
+		least  int
+	}{
+		{key: `{"k": 1}`, least: 5}, {key: `{"k": "hashed"}`, least: 5}, {key: `{"pad": 1, "k": 1}`, least: 5},
+		{key: `{"k": 1}`, points: []string{`{"k": 300}`, `{"k": 2000}`}, least: 3},
+	} {
+		t.Run(n.key, func(t *testing.T) {
+			in(t, routertest.Options{Settings: small}, func(t *testing.T, c *routertest.Cluster) {
+				ctx := context.Background()
+				shelf(t, c.Router, 1000)
+				before := find(t, c.Router, `{}`)
+				other := c.NewRouter(router.Settings{})
+				find(t, other, `{"_id": 1}`)
+				if err := c.Router.ShardCollection(ctx, ns, key1(t, n.key, n.points...), 0); err != nil {
+					t.Fatal(err)
+				}
+				coll := c.State().CollectionByName("db", "c")
+				same(t, pattern(t, n.key).String(), coll.Key.String())
+				if got := c.State().NumChunks(coll.ID); got < n.least || n.points != nil && got != n.least {
+					t.Errorf("%d chunks, want %d", got, n.least)
+				}
+				for _, r := range []*router.Router{other, c.Router} {
+					after := find(t, r, `{}`)
+					slices.Sort(before)
+					slices.Sort(after)
+					same(t, before, after)
+					same(t, 1, len(find(t, r, `{"k": 500}`)))
+					n, err := r.Count(ctx, ns, router.Query{})
+					if err != nil || n != 1000 {
+						t.Errorf("count %d, %v", n, err)
+					}
+				}
+				write(t, other, updateOf(t, `{"_id": 5}`, `{"$inc": {"v": 1}}`), insertOf(t, `{"_id": 5000, "k": 1}`), deleteOf(t, `{"k": 77}`))
+				same(t, 1000, len(find(t, c.Router, `{}`)))
+				tidy(t, c)
+			})
+		})
+	}
+}
+
+func TestDocumentsThatCannotHaveTheKeyStopTheRewrite(t *testing.T) {
+	in(t, routertest.Options{Settings: small}, func(t *testing.T, c *routertest.Cluster) {
+		ctx := context.Background()
+		shard(t, c.Router, `{"a": 1}`)
+		write(t, c.Router, insertOf(t, `{"_id": 1, "a": 1, "b": [1]}`), insertOf(t, `{"_id": 2, "a": 1, "b": 5}`), insertOf(t, `{"_id": 2, "a": 2, "b": 5}`))
+		for key, want := range map[string]mongoerr.Code{`{"b": 1}`: mongoerr.BadValue} {
+			err := c.Router.Reshard(ctx, ns, key1(t, key), 0)
+			wantCode(t, err, want)
+			if !strings.Contains(err.Error(), `_id {"$numberInt":"1"}`) {
+				t.Error(err)
+			}
+		}
+		write(t, c.Router, deleteOf(t, `{"_id": 1}`))
+		err := c.Router.Reshard(ctx, ns, key1(t, `{"b": 1}`), 0)
+		wantCode(t, err, mongoerr.DuplicateKey)
+		same(t, `{ a: 1 }`, c.State().CollectionByName("db", "c").Key.String())
+		same(t, 2, len(find(t, c.Router, `{}`)))
+		tidy(t, c)
+	})
+}
+
+// traffic changes documents while something happens, and knows what is there in the end.
+type traffic struct {
+	t    *testing.T
+	c    *routertest.Cluster
+	stop chan struct{}
+	all  sync.WaitGroup
+	mu   sync.Mutex
+	docs map[int]string // _id to {k, v}
+	n    int
+}
+
+// begin starts writers that own the documents of their residue class; each write is sent as a
+// client's retryable one, and is sent again under its id now and then.
+func begin(t *testing.T, c *routertest.Cluster, writers int) *traffic {
+	tr := &traffic{t: t, c: c, stop: make(chan struct{}), docs: make(map[int]string)}
+	for w := range writers {
+		r := c.NewRouter(router.Settings{})
+		tr.all.Go(func() { tr.write(r, w, writers) })
+	}
+	return tr
+}
+
+func (tr *traffic) write(r *router.Router, w, writers int) {
+	rng := rand.New(rand.NewPCG(uint64(w), 7))
+	mine := make(map[int][2]int)
+	for txn := int64(1); ; txn++ {
+		select {
+		case <-tr.stop:
+			tr.mu.Lock()
+			for id, d := range mine {
+				tr.docs[id] = fmt.Sprint(d)
+			}
+			tr.mu.Unlock()
+			return
+		default:
+		}
+		id := w + writers*rng.IntN(40)
+		d, there := mine[id]
+		var s router.Statement
+		switch op := rng.IntN(10); {
+		case !there:
+			d = [2]int{rng.IntN(1000), 1}
+			s = insertOf(tr.t, fmt.Sprintf(`{"_id": %d, "k": %d, "v": 1}`, 10_000+id, d[0]))
+			mine[id] = d
+		case op < 5:
+			s = updateOf(tr.t, fmt.Sprintf(`{"_id": %d}`, 10_000+id), `{"$inc": {"v": 1}}`)
+			mine[id] = [2]int{d[0], d[1] + 1}
+		case op < 7:
+			s = updateOf(tr.t, fmt.Sprintf(`{"_id": %d, "k": %d}`, 10_000+id, d[0]), `{"$inc": {"v": 1}}`)
+			mine[id] = [2]int{d[0], d[1] + 1}
+		default:
+			s = deleteOf(tr.t, fmt.Sprintf(`{"_id": %d}`, 10_000+id))
+			delete(mine, id)
+		}
+		tries := 1 + rng.IntN(3)/2
+		for try := range tries {
+			results, err := r.Write(context.Background(), ns, router.Writes{Statements: []router.Statement{s}, Retry: session(byte(100+w), txn)})
+			if err != nil || results[0].Err != nil || results[0].N != 1 {
+				tr.t.Errorf("writer %d, txn %d, try %d of %v: %+v, %v", w, txn, try, s, results, err)
+				return
+			}
+		}
+		tr.mu.Lock()
+		tr.n++
+		tr.mu.Unlock()
+		_ = tr.c.Host.Sleep(context.Background(), time.Duration(rng.IntN(int(10*time.Millisecond))))
+	}
+}
+
+// check ends the traffic, and compares.
+func (tr *traffic) check() {
+	tr.t.Helper()
+	close(tr.stop)
+	tr.all.Wait()
+	tr.c.Fate(nil)
+	got := make(map[int]string)
+	for _, text := range find(tr.t, tr.c.NewRouter(router.Settings{}), `{"_id": {"$gte": 10000}}`) {
+		d := raw(tr.t, text)
+		id := int(d.Lookup("_id").AsInt64()) - 10_000
+		if got[id] != "" {
+			tr.t.Errorf("document %d is there twice", id)
+		}
+		got[id] = fmt.Sprint([2]int{int(d.Lookup("k").AsInt64()), int(d.Lookup("v").AsInt64())})
+	}
+	same(tr.t, tr.docs, got)
+	if tr.n < 20 {
+		tr.t.Errorf("only %d writes were made", tr.n)
+	}
+}
+
+// TestTheRewriteIsOnline gives a collection another key while it is written to by retryable
+// statements of which messages get lost, and meanwhile chunks are moved and cut and a writer is
+// replaced: every document is as its last write left it.
+func TestTheRewriteIsOnline(t *testing.T) {
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			in(t, routertest.Options{Settings: small}, func(t *testing.T, c *routertest.Cluster) {
+				shelf(t, c.Router, 300)
+				tr := begin(t, c, 4)
+				lossyBy(c, seed, 25)
+				_ = c.Host.Sleep(context.Background(), 300*time.Millisecond)
+				end := make(chan struct{})
+				if seed%2 == 1 {
+					go func() { defer close(end); disturb(t, c, seed) }()
+				} else {
+					close(end)
+				}
+				if err := c.Router.ShardCollection(context.Background(), ns, key1(t, []string{`{"k": 1}`, `{"k": "hashed"}`}[seed/2%2]), 0); err != nil {
+					t.Error(err)
+				}
+				_ = c.Host.Sleep(context.Background(), 300*time.Millisecond)
+				<-end
+				tr.check()
+				same(t, 300, len(find(t, c.Router, `{"_id": {"$lt": 10000}}`)))
+				tidy(t, c)
+			})
+		})
+	}
+}
+
+// disturb cuts and moves chunks, and stops a writer.
+func disturb(t *testing.T, c *routertest.Cluster, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 3))
+	for i := range 6 {
+		_ = c.Host.Sleep(context.Background(), time.Duration(rng.IntN(int(40*time.Millisecond))))
+		s := c.State()
+		coll := s.CollectionByName("db", "c")
+		if i == 3 {
+			for chunk := range s.Chunks(coll.ID) {
+				c.Stop(chunk.Shard)
+				break
+			}
+			continue
+		}
+		if coll.Sharded {
+			return // it is done
+		}
+		k, full, err := coll.Key.Bound(raw(t, fmt.Sprintf(`{"_id": %d}`, rng.IntN(300))))
+		if err != nil {
+			t.Error(err)
+		}
+		chunk := s.ChunkOf(coll.ID, k)
+		_, _ = c.Root.Commit(context.Background(), manifest.Edit{Op: c.Host.ID16(), Changes: []manifest.Change{
+			manifest.Split{Chunk: chunk.At(), Points: []manifest.Bound{{Key: k, BSON: full}}},
+		}}) // or it is another chunk by now
+	}
+}
+
+// TestAWriteSentAgainAfterTheRewriteHappensOnce sends retryable statements before and after
+// the collection got another key, through other routers; in between their documents changed.
+func TestAWriteSentAgainAfterTheRewriteHappensOnce(t *testing.T) {
+	in(t, routertest.Options{Settings: small}, func(t *testing.T, c *routertest.Cluster) {
+		shelf(t, c.Router, 60)
+		after := updateOf(t, `{"pad": "xxx"}`, `{"$inc": {"v": 1}}`)
+		after.Return = rpc.ReturnAfter
+		statements := []router.Statement{
+			insertOf(t, `{"_id": 1000, "k": 5}`), insertOf(t, `{"_id": 1001, "k": 6}`), updateOf(t, `{"_id": 7}`, `{"$inc": {"v": 1}}`),
+			after, deleteOf(t, `{"v": 0}`), upsert(updateOf(t, `{"name": "new", "k": 3}`, `{"$inc": {"v": 1}}`)),
+			updateOf(t, `{"name": "nobody"}`, `{"$inc": {"v": 1}}`),
+		}
+		var first []router.Result
+		send := func(i int) router.Result {
+			results, err := c.NewRouter(router.Settings{}).Write(context.Background(), ns, router.Writes{Statements: statements[i : i+1], Retry: session(byte(i), 5)})
+			if err != nil || results[0].Err != nil {
+				t.Fatalf("statement %d: %+v, %v", i, results, err)
+			}
+			return results[0]
+		}
+		for i := range statements {
+			first = append(first, send(i))
+		}
+		write(t, c.Router, deleteOf(t, `{"_id": 1000}`), updateOf(t, `{"_id": 1001}`, `{"$set": {"k": 50}}`))
+		if err := c.Router.ShardCollection(context.Background(), ns, key1(t, `{"k": 1}`, `{"k": 10}`, `{"k": 20}`), 0); err != nil {
+			t.Fatal(err)
+		}
+		before := find(t, c.Router, `{}`)
+		for i := range statements {
+			again := send(i)
+			if again.N != first[i].N || again.Modified != first[i].Modified || !slices.Equal(again.Value, first[i].Value) || !again.UpsertedID.Equal(first[i].UpsertedID) {
+				t.Errorf("statement %d: %+v, first %+v", i, again, first[i])
+			}
+		}
+		same(t, before, find(t, c.Router, `{}`))
+		for _, h := range c.State().Shards() {
+			c.Stop(h.ID)
+		}
+		if err := c.Router.SplitChunk(context.Background(), ns, router.Where{Middle: raw(t, `{"k": 15}`)}, 0); err != nil {
+			t.Fatal(err)
+		}
+		send(0)
+		send(2)
+		same(t, before, find(t, c.Router, `{}`))
+	})
+}
+
+// TestARewriteThatIsGivenUpChangesNothing ends rewrites by their time limit, by Cancel, by the
+// client, and by another that takes them for dead.
+func TestARewriteThatIsGivenUpChangesNothing(t *testing.T) {
+	in(t, routertest.Options{Settings: small}, func(t *testing.T, c *routertest.Cluster) {
+		ctx := context.Background()
+		shelf(t, c.Router, 300)
+		before := find(t, c.Router, `{}`)
+		slow := func(routertest.Message) routertest.Fate { // every flush takes a second
+			_ = c.Host.Sleep(ctx, time.Second)
+			return routertest.Deliver
+		}
+		c.Fate(func(m routertest.Message) routertest.Fate {
+			if m.Verb == "flush" {
+				return slow(m)
+			}
+			return routertest.Deliver
+		})
+		wantCode(t, c.Router.ShardCollection(ctx, ns, key1(t, `{"k": 1}`), 2500*time.Millisecond), mongoerr.MaxTimeMSExpired)
+		done := make(chan error)
+		go func() { done <- c.Router.ShardCollection(ctx, ns, key1(t, `{"k": 1}`), 0) }()
+		_ = c.Host.Sleep(ctx, 2500*time.Millisecond)
+		jobs := c.Router.Reshardings()
+		if len(jobs) != 1 || jobs[0].Progress.Seen().Namespace != "db.c" || !c.Router.Cancel(jobs[0].ID) || c.Router.Cancel(jobs[0].ID+1) {
+			t.Fatalf("%+v", jobs)
+		}
+		wantCode(t, <-done, mongoerr.Interrupted)
+		leaving, leave := context.WithCancel(ctx)
+		go func() { done <- c.Router.ShardCollection(leaving, ns, key1(t, `{"k": 1}`), 0) }()
+		_ = c.Host.Sleep(ctx, 2500*time.Millisecond)
+		leave()
+		wantCode(t, <-done, mongoerr.Interrupted)
+		c.Fate(nil)
+		same(t, before, find(t, c.Router, `{}`))
+		same(t, `{ _id: 1 }`, c.State().CollectionByName("db", "c").Key.String())
+		tidy(t, c)
+	})
+}
+
+// TestAJobThatDiedIsExpelled leaves a job and its record as a process that was killed does:
+// the next attempt waits for a sign of life, then takes over; one that lives is left alone.
+func TestAJobThatDiedIsExpelled(t *testing.T) {
+	in(t, routertest.Options{Settings: small}, func(t *testing.T, c *routertest.Cluster) {
+		ctx := context.Background()
+		shelf(t, c.Router, 100)
+		dead := manifest.JobID{1, 2, 3}
+		record := func(at int) manifest.PutRecord {
+			return manifest.PutRecord{Record: manifest.Record{Kind: manifest.RecordReshard, ID: "db.c", Body: raw(t, fmt.Sprintf(`{"job": {"$binary": {"base64": "AQIDAAAAAAAAAAAAAAAAAA==", "subType": "00"}}, "at": %d}`, at))}}
+		}
+		c.Commit(manifest.RegisterJob{Job: manifest.Job{ID: dead, Kind: manifest.JobReshard, Detail: manifest.JobDetail(c.State().NextCollection(), "db.c")}}, record(1))
+		done := make(chan error)
+		go func() { done <- c.Router.ShardCollection(ctx, ns, key1(t, `{"k": 1}`), 0) }()
+		_ = c.Host.Sleep(ctx, time.Second)
+		c.Commit(record(2))
+		wantCode(t, <-done, mongoerr.ConflictingOperationInProg)
+		if err := c.Router.ShardCollection(ctx, ns, key1(t, `{"k": 1}`), 0); err != nil {
+			t.Fatal(err)
+		}
+		same(t, 100, len(find(t, c.Router, `{}`)))
+		tidy(t, c)
+	})
+}
+
+// TestAnUpdateOfManyDoesNotHappenTwiceAcrossTheRewrite: what it changed before the switch, it
+// does not change again; it ends with an error when it cannot know.
+func TestAnUpdateOfManyDoesNotHappenTwiceAcrossTheRewrite(t *testing.T) {
+	in(t, routertest.Options{Settings: small}, func(t *testing.T, c *routertest.Cluster) {
+		ctx := context.Background()
+		shelf(t, c.Router, 200)
+		other := c.NewRouter(router.Settings{})
+		for i := range 20 {
+			var all sync.WaitGroup
+			all.Go(func() {
+				results, err := other.Write(ctx, ns, router.Writes{Statements: []router.Statement{many(updateOf(t, `{"v": {"$gte": 0}}`, `{"$inc": {"v": 1}}`))}})
+				var m *mongoerr.Error
+				if err == nil && results[0].Err != nil {
+					err = results[0].Err
+				}
+				if err != nil && (!errors.As(err, &m) || m.Code != mongoerr.QueryPlanKilled) {
+					t.Error(err)
+				}
+			})
+			_ = c.Host.Sleep(ctx, time.Duration(i)*200*time.Microsecond)
+			if err := c.Router.Reshard(ctx, ns, key1(t, []string{`{"k": 1}`, `{"pad": 1}`}[i%2]), 0); err != nil {
+				t.Fatal(err)
+			}
+			all.Wait()
+			for _, text := range find(t, c.Router, fmt.Sprintf(`{"v": {"$gt": %d}}`, i+1)) {
+				t.Fatalf("round %d: %s was changed twice", i, text)
+			}
+		}
+		tidy(t, c)
+	})
+}
+
+// TestAWriteThatIsOnItsWayIsNotLostByTheSwitch: its PUT takes long, the collection, empty so
+// far, gets another key meanwhile, and then it is acknowledged: it is there.
+func TestAWriteThatIsOnItsWayIsNotLostByTheSwitch(t *testing.T) {
+	slow := faultbucket.Rules(host.System(), faultbucket.Rule{Verbs: []layer.Verb{layer.Put}, Prefix: "wal/", Fault: faultbucket.Fault{Kind: faultbucket.Slow, Delay: 300 * time.Millisecond}})
+	in(t, routertest.Options{Settings: small, Plan: slow}, func(t *testing.T, c *routertest.Cluster) {
+		ctx := context.Background()
+		if err := c.Router.Create(ctx, ns, router.NewCollection{}, 0); err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		all.Go(func() { write(t, c.NewRouter(router.Settings{}), insertOf(t, `{"_id": 1, "k": 1}`)) })
+		_ = c.Host.Sleep(ctx, 10*time.Millisecond) // it is decided, and on its way to the log
+		if err := c.Router.ShardCollection(ctx, ns, key1(t, `{"k": 1}`), 0); err != nil {
+			t.Fatal(err)
+		}
+		all.Wait()
+		same(t, 1, len(find(t, c.Router, `{}`)))
+		tidy(t, c)
+	})
+}
