@@ -8,6 +8,9 @@ import (
 
 func (p PutRecord) apply(b *builder) error {
 	i, ok := b.s.searchRecord(p.Record.Kind, p.Record.ID)
+	if p.IfBody != nil && (!ok || !bytes.Equal(b.s.records[i].Body, p.IfBody)) {
+		return conflict("put record", p.Record.subject(), "it changed meanwhile")
+	}
 	if !ok {
 		b.s.records = inserted(b.s.records, i, p.Record)
 		return nil
@@ -16,6 +19,14 @@ func (p PutRecord) apply(b *builder) error {
 		return conflict("put record", p.Record.subject(), "it exists, expected none")
 	}
 	b.s.records = replaced(b.s.records, i, p.Record)
+	return nil
+}
+
+func (n Note) apply(b *builder) error {
+	if n.What == "" {
+		return invalid("note", n.NS, "no What: name what happened")
+	}
+	b.logged = append(b.logged, HistoryEntry{Version: b.s.version, Millis: b.edit.Millis, What: n.What, NS: n.NS, Detail: n.Detail})
 	return nil
 }
 

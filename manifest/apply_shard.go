@@ -29,8 +29,8 @@ func (r RemoveShard) apply(b *builder) error {
 	if err != nil {
 		return err
 	}
-	if h.Status != ShardFree {
-		return conflict(verb, r.ID, "held by %q, expected free", h.Holder)
+	if h.Status == ShardHeld {
+		return conflict(verb, r.ID, "held by %q, expected free or draining", h.Holder)
 	}
 	for c := range b.s.AllChunks() {
 		if c.Shard == r.ID {
@@ -38,8 +38,15 @@ func (r RemoveShard) apply(b *builder) error {
 		}
 	}
 	b.s.shards = slices.DeleteFunc(slices.Clone(b.s.shards), func(x *Shard) bool { return x == h })
+	last := RetiredShard{ID: h.ID, Epoch: h.Epoch, Floor: h.Floor}
+	if h.Status == ShardDraining {
+		// The log of the epoch that ends here was not drained, so the floor passes it: should
+		// the name come back, and chunks with it, no record of before may be theirs.
+		last.Epoch++
+		last.Floor = Position{Epoch: last.Epoch}
+	}
 	i, _ := b.s.searchRetired(r.ID)
-	b.s.retired = inserted(b.s.retired, i, RetiredShard{ID: h.ID, Epoch: h.Epoch, Floor: h.Floor})
+	b.s.retired = inserted(b.s.retired, i, last)
 	b.log("removeShard", "", detail().AppendString("name", string(r.ID)))
 	return nil
 }

@@ -61,10 +61,11 @@ type Added struct {
 
 type (
 	// PutRecord is a Change: sets or replaces a named document. With IfAbsent it conflicts
-	// when one exists.
+	// when one exists; with IfBody, when there is none with exactly this body.
 	PutRecord struct {
 		Record   Record
 		IfAbsent bool
+		IfBody   bson.Raw
 	}
 	// DropRecord is a Change: removes a named document; a missing one is no conflict.
 	DropRecord struct {
@@ -74,8 +75,11 @@ type (
 	// AddShards is a Change: adds free shards; conflicts when one exists. A name that was
 	// removed before goes on with the epochs it had.
 	AddShards struct{ IDs []ShardID }
-	// RemoveShard is a Change: removes a free shard that owns nothing. Its epoch and floor
-	// stay known as a RetiredShard.
+	// RemoveShard is a Change: removes a shard that owns nothing and is free or draining. Its
+	// epoch and floor stay known as a RetiredShard. The holder of a draining one stops when it
+	// sees a root without it. Nothing that it acknowledged is lost: each chunk left in a commit
+	// that held all of its rows. What may still reach its log is of an epoch below the retired
+	// floor, which nobody replays.
 	RemoveShard struct{ ID ShardID }
 	// SetShardZones is a Change: the zones that a shard belongs to, in any order.
 	SetShardZones struct {
@@ -246,6 +250,12 @@ type (
 	DecideToken struct{ Token Token }
 	// ExpireTokens is a Change: forgets tokens that expired before Now (unix seconds).
 	ExpireTokens struct{ Now int64 }
+	// Note is a Change: an entry in the history about what happened outside of the root, and
+	// nothing else.
+	Note struct {
+		What, NS string
+		Detail   bson.Raw
+	}
 	// RaiseFormat is a Change: the explicit switch to a newer format, after which older
 	// programs no longer read, or write, the root. Invalid beyond FormatVersion.
 	RaiseFormat struct{ MinReader, MinWriter uint16 }

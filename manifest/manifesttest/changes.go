@@ -13,6 +13,7 @@ import (
 var changes = map[string]func(*args) manifest.Change{
 	"put":          parsePut,
 	"drop-record":  parseDropRecord,
+	"note":         parseNote,
 	"add-shards":   parseAddShards,
 	"remove-shard": func(l *args) manifest.Change { return manifest.RemoveShard{ID: l.shard(0)} },
 	"zones":        parseZones,
@@ -61,12 +62,23 @@ var changes = map[string]func(*args) manifest.Change{
 
 func record(l *args) manifest.Record {
 	kinds := map[string]manifest.RecordKind{"setting": manifest.RecordSetting, "database": manifest.RecordDatabase, "view": manifest.RecordView, "none": 0}
-	body := bson.Raw(bsoncore.NewDocumentBuilder().AppendString("v", l.named["v"]).Build())
-	return manifest.Record{Kind: kinds[l.word(0)], ID: l.word(1), Body: body}
+	return manifest.Record{Kind: kinds[l.word(0)], ID: l.word(1), Body: valueBody(l.named["v"])}
+}
+
+func valueBody(v string) bson.Raw {
+	return bson.Raw(bsoncore.NewDocumentBuilder().AppendString("v", v).Build())
+}
+
+func parseNote(l *args) manifest.Change {
+	return manifest.Note{What: l.word(0), NS: l.named["ns"], Detail: valueBody(l.named["v"])}
 }
 
 func parsePut(l *args) manifest.Change {
-	return manifest.PutRecord{Record: record(l), IfAbsent: l.has("if-absent")}
+	p := manifest.PutRecord{Record: record(l), IfAbsent: l.has("if-absent")}
+	if was, ok := l.named["if"]; ok {
+		p.IfBody = valueBody(was)
+	}
+	return p
 }
 
 func parseDropRecord(l *args) manifest.Change {
