@@ -38,6 +38,7 @@ var importTable = table{
 	{"manifest/host", nil, "the clock and the dice know nothing of what is done with them"},
 	{"manifest/shardkey", []string{"manifest/errkind"}, "keys are a pure function of documents"},
 	{"manifest/manifesttest", truth, "states as text, for tests of the manifest and of roles"},
+	{"manifest/balancing", truth, "records of the root that commands write and balancers follow, in types"},
 	{"manifest", truth, "the truth depends on nothing above it: a bucket reaches it as a two-method cell"},
 
 	{"chunkstore/bucket", port, "the port knows no driver and no user"},
@@ -70,6 +71,7 @@ var importTable = table{
 	{"router/routertest", with(truth, []string{"router", "chunkstore/..."}), "a cluster in a process, for the router's tests"},
 	{"router", with(truth, port, []string{"router/plan", "chunkstore/admission", "chunkstore/document/...", "chunkstore/mongoerr", "chunkstore/reader/...", "chunkstore/reshard", "chunkstore/writer/rpc"}), "a role: meets others in the manifest and over the writer's client; no concrete bucket"},
 	{"compactor", with(truth, port, []string{"compactor/...", "chunkstore/reader/...", "chunkstore/segment", "chunkstore/document/...", "chunkstore/writer/rpc", "chunkstore/wal", "chunkstore/mongoerr"}), "a role: no other role, no concrete bucket"},
+	{"balancer/policy", with(truth, []string{"manifest/balancing"}), "values in, values out"},
 
 	{"localstack", []string{"manifest/...", "chunkstore/...", "router/...", "compactor/...", "localstack/..."}, "all roles in one process, and their proving ground"},
 	{"cmd", []string{"manifest/...", "chunkstore/...", "router/...", "compactor/...", "localstack/...", "cmd/..."}, "settings and components meet here"},

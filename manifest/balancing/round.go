@@ -1,0 +1,66 @@
+package balancing
+
+import (
+	"time"
+
+	"github.com/granarydb/granary/manifest"
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// RoundID is the id of the record of the active balancer.
+const RoundID = "round"
+
+// Round is what the active balancer says of itself: once when a round begins that moves
+// something, and once when it ends. A balancer that finds nothing to do writes nothing.
+type Round struct {
+	// Holder is the balancer's random name, and Address where its process is ("" unknown).
+	Holder  string `bson:"holder"`
+	Address string `bson:"address,omitempty"`
+	// Rounds counts the rounds that have begun, of all balancers. InRound: the last one has
+	// not ended.
+	Rounds  int64 `bson:"rounds"`
+	InRound bool  `bson:"inRound"`
+	// Started is the balancer's wall clock at the begin of the last round (ms).
+	Started bson.DateTime `bson:"started"`
+	// Failures are the chunks whose last move failed, and that wait.
+	Failures []Failure `bson:"failures,omitempty"`
+}
+
+// FailuresMax bounds Round.Failures: beyond it those that wait least are forgotten.
+const FailuresMax = 100
+
+// Failure is a chunk whose last move failed.
+type Failure struct {
+	Collection manifest.CollectionID `bson:"collection"`
+	Chunk      manifest.ChunkID      `bson:"chunk"`
+	// Tries failed one after another; the next is not made before Until (ms, wall clock).
+	Tries int           `bson:"tries"`
+	Until bson.DateTime `bson:"until"`
+	Cause string        `bson:"cause"`
+}
+
+// LastRound reads the record. body is nil when there is none, and is what a change of it
+// names as seen (PutRecord.IfBody).
+func LastRound(st *manifest.State) (r Round, body bson.Raw) {
+	rec, ok := st.Record(manifest.RecordBalancer, RoundID)
+	if !ok {
+		return r, nil
+	}
+	_ = bson.Unmarshal(rec.Body, &r) // what cannot be read is begun anew
+	return r, rec.Body
+}
+
+// Put is the change that records r over what was seen; seen nil: over nothing.
+func (r Round) Put(seen bson.Raw) (manifest.Change, error) {
+	body, err := bson.Marshal(r)
+	return manifest.PutRecord{
+		Record:   manifest.Record{Kind: manifest.RecordBalancer, ID: RoundID, Body: body},
+		IfAbsent: seen == nil, IfBody: seen,
+	}, err
+}
+
+// Again is when the next try may be made, for people: "15:04:05 UTC".
+func (f *Failure) Again() string { return time.UnixMilli(int64(f.Until)).UTC().Format("15:04:05 UTC") }
+
+// Waits reports whether it is too early for the next try.
+func (f *Failure) Waits(nowMillis int64) bool { return nowMillis < int64(f.Until) }
