@@ -1,0 +1,188 @@
+package policy
+
+import (
+	"slices"
+
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/balancing"
+)
+
+// work is a copy of the placement on which a plan is played.
+type work struct {
+	in          Input
+	shards      []*shard // by id
+	byID        map[manifest.ShardID]*shard
+	failures    map[manifest.ChunkID]*balancing.Failure
+	collections []*collection // by namespace
+}
+
+// shard is one with what a plan gives it.
+type shard struct {
+	id manifest.ShardID
+	// takes: chunks can go to it. drains: it is to be emptied. free: nobody holds it.
+	takes, drains, free bool
+	zones               *manifest.Shard
+	bytes               int64
+	chunks              int
+	load                float64
+}
+
+// collection is one with its chunks, and what was decided about them.
+type collection struct {
+	w       *work
+	info    *manifest.Collection
+	target  int64 // bytes that a chunk is meant to have
+	items   []*item
+	actions []Action
+	// stuck are chunks that should move and cannot, each with a sentence.
+	stuck []stuck
+}
+
+type stuck struct {
+	reason   Reason
+	sentence string
+}
+
+// item is a chunk where the plan has it.
+type item struct {
+	chunk *manifest.Chunk
+	on    *shard
+	zone  string // "": none
+	cross bool   // it reaches over the end of a zone
+	small bool
+	load  float64
+	moved bool
+	waits *balancing.Failure // nil: it does not
+}
+
+// fixed: the chunk stays, whatever the rules that even out would like.
+func (x *item) fixed() bool { return x.moved || x.waits != nil || x.on.free || x.cross || !x.on.takes }
+
+func newWork(in Input) *work {
+	w := &work{in: in, byID: map[manifest.ShardID]*shard{}, failures: map[manifest.ChunkID]*balancing.Failure{}}
+	for i := range in.Failures {
+		f := &in.Failures[i]
+		if f.Waits(in.NowMillis) {
+			w.failures[f.Chunk] = f
+		}
+	}
+	for _, h := range in.State.Shards() {
+		_, wish := balancing.Draining(in.State, h.ID)
+		s := &shard{id: h.ID, zones: h, free: h.Status == manifest.ShardFree, drains: wish || h.Status == manifest.ShardDraining}
+		s.takes = !s.free && !s.drains
+		w.shards = append(w.shards, s)
+		w.byID[h.ID] = s
+	}
+	for _, info := range in.State.Collections() {
+		w.add(info)
+	}
+	return w
+}
+
+func (w *work) add(info *manifest.Collection) {
+	c := &collection{w: w, info: info, target: balancing.ChunkSize(w.in.State, info)}
+	for chunk := range w.in.State.Chunks(info.ID) {
+		x := &item{chunk: chunk, on: w.byID[chunk.Shard], small: chunk.Bytes*smallShare < c.target, load: w.in.Loads[chunk.ID].sum()}
+		x.waits = w.failures[chunk.ID]
+		if z, inside := info.ZoneOf(chunk.Range); z != nil {
+			x.zone = z.Zone
+		} else {
+			x.cross = !inside
+		}
+		x.on.bytes += chunk.Bytes
+		x.on.chunks++
+		x.on.load += x.load
+		c.items = append(c.items, x)
+	}
+	w.collections = append(w.collections, c)
+}
+
+// move plays an action.
+func (c *collection) move(x *item, to *shard, reason Reason) {
+	for _, s := range []*shard{x.on, to} {
+		sign := int64(1)
+		if s == x.on {
+			sign = -1
+		}
+		s.bytes += sign * x.chunk.Bytes
+		s.chunks += int(sign)
+		s.load += float64(sign) * x.load
+	}
+	c.actions = append(c.actions, Action{
+		Chunk: x.chunk.At(), Namespace: c.info.Namespace(), From: x.on.id, To: to.id, Reason: reason, Bytes: x.chunk.Bytes, Small: x.small,
+	})
+	x.on, x.moved = to, true
+}
+
+// takers are the shards that a chunk of a zone ("": of none) can go to.
+func (w *work) takers(zone string) []*shard {
+	return slices.DeleteFunc(slices.Clone(w.shards), func(s *shard) bool {
+		return !s.takes || zone != "" && !s.zones.InZone(zone)
+	})
+}
+
+// group is the chunks of one collection and one zone, and the shards that they are spread
+// over.
+type group struct {
+	c      *collection
+	zone   string
+	shards []*shard
+	items  []*item
+	bytes  map[*shard]int64
+	chunks map[*shard]int
+	small  map[*shard]int
+}
+
+// groups are a collection's, in the order of their first chunk. Chunks that are where
+// nothing is evened out are in none.
+func (c *collection) groups() (list []*group) {
+	if !c.info.Sharded {
+		return nil
+	}
+	byZone := map[string]*group{}
+	for _, x := range c.items {
+		if x.cross || !x.on.takes || x.zone != "" && !x.on.zones.InZone(x.zone) {
+			continue
+		}
+		g := byZone[x.zone]
+		if g == nil {
+			g = &group{c: c, zone: x.zone, shards: c.w.takers(x.zone), bytes: map[*shard]int64{}, chunks: map[*shard]int{}, small: map[*shard]int{}}
+			byZone[x.zone] = g
+			list = append(list, g)
+		}
+		g.items = append(g.items, x)
+		g.count(x, 1)
+	}
+	return list
+}
+
+func (g *group) count(x *item, sign int) {
+	g.bytes[x.on] += int64(sign) * x.chunk.Bytes
+	g.chunks[x.on] += sign
+	if x.small {
+		g.small[x.on] += sign
+	}
+}
+
+// move plays an action inside the group.
+func (g *group) move(x *item, to *shard, reason Reason) {
+	g.count(x, -1)
+	g.c.move(x, to, reason)
+	g.count(x, 1)
+}
+
+// ends are the shards with the most and the least of something; the first of equals.
+func ends[N int | int64 | float64](shards []*shard, of func(*shard) N) (most, least *shard) {
+	for _, s := range shards {
+		if most == nil || of(s) > of(most) {
+			most = s
+		}
+		if least == nil || of(s) < of(least) {
+			least = s
+		}
+	}
+	return most, least
+}
+
+// jumbo: one shard-key value fills the chunk.
+func (x *item) jumbo() bool { return x.chunk.Flags&manifest.ChunkIndivisible != 0 }
