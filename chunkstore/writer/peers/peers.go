@@ -20,7 +20,8 @@
 // it. A process that joins is given shards until nobody has two more than another.
 //
 // A holder is gone when the machine says that nobody listens at its address, twice; when
-// another process answers there; or when it gave no answer three times. All of it is only
+// another process answers there; or when it gave no answer three times (and then longer, when
+// it took a shard from here without being heard: it is alive, and cut off from here only). All of it is only
 // economy: what makes a takeover safe is the epoch, the seal and the wait in package writer,
 // also when the holder is alive and was only not reached.
 //
@@ -97,6 +98,7 @@ type Member struct {
 	peers   map[string]*peer                   // by holder
 	orphans map[manifest.ShardID]time.Duration // since when a shard has no holder
 	busy    map[manifest.ShardID]bool          // takes and gives under way
+	served  map[manifest.ShardID]bool          // by this process, as long as the root names it
 	live    string                             // who was live in the last round
 	changed time.Duration                      // when that changed
 	hint    manifest.Version                   // the newest root version that a peer knows
@@ -115,7 +117,7 @@ func New(c Config) *Member {
 	}
 	return &Member{
 		c: c, peers: make(map[string]*peer), orphans: make(map[manifest.ShardID]time.Duration),
-		busy: make(map[manifest.ShardID]bool), loaded: -rootEvery, changed: c.Host.Mono(),
+		busy: make(map[manifest.ShardID]bool), served: make(map[manifest.ShardID]bool), loaded: -rootEvery, changed: c.Host.Mono(),
 	}
 }
 
@@ -236,6 +238,15 @@ func (m *Member) look(st *manifest.State) view {
 // see makes a shard of the root one of the view. Requires: the mutex.
 func (m *Member) see(x *manifest.Shard, serving bool, now time.Duration) seen {
 	s := seen{id: x.ID, epoch: x.Epoch, free: x.Status == manifest.ShardFree}
+	switch {
+	case !s.free && x.Holder == m.c.Holder:
+		m.served[x.ID] = m.served[x.ID] || serving
+	default:
+		if m.served[x.ID] && !s.free {
+			m.know(rpc.Process{Holder: x.Holder, Address: x.Address}, now).contest(now)
+		}
+		delete(m.served, x.ID)
+	}
 	if !s.free && x.Holder == m.c.Holder {
 		s.mine, s.lost = serving, !serving
 	} else if p := m.peers[x.Holder]; !s.free && p != nil {

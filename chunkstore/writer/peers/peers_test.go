@@ -88,6 +88,39 @@ func TestASilentProcessIsTakenOver(t *testing.T) {
 	})
 }
 
+// Two processes that reach the store and not one another take their shards from each other
+// ever more seldom, and share them again when they hear of one another.
+func TestProcessesThatAreCutOffFromOneAnotherCalmDown(t *testing.T) {
+	t.Parallel()
+	inWorld(t, 2, func(t *testing.T, w *world) {
+		a, b := w.start("a:1"), w.start("b:1")
+		w.until("an even share", 20*time.Second, w.eachHolds(1, "a:1", "b:1"))
+		claims := func() (n manifest.Epoch) {
+			for _, s := range w.state().Shards() {
+				n += s.Epoch
+			}
+			return n
+		}
+		apart := func(yes bool) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			a.stuck, b.stuck = yes, yes
+		}
+		apart(true)
+		before := claims()
+		time.Sleep(10 * time.Minute)
+		first := claims() - before
+		time.Sleep(20 * time.Minute)
+		second := claims() - before - first
+		t.Logf("%d claims in 10 minutes, %d in the next 20", first, second)
+		if first > 30 || second > 40 {
+			t.Errorf("%d claims in 10 minutes, %d in the next 20", first, second)
+		}
+		apart(false)
+		w.until("an even share again", 30*time.Second, w.eachHolds(1, "a:1", "b:1"))
+	})
+}
+
 // SIGTERM hands the shards over: they are served again at once, without a lease wait, and
 // the process that comes back gets its share again.
 func TestAStopHandsTheShardsOver(t *testing.T) {

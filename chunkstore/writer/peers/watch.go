@@ -19,6 +19,9 @@ const (
 	silentFor  = 2 * time.Second
 	refusedMax = 2
 	refusedFor = 100 * time.Millisecond
+	// contestedMax: two minutes at most; contestedFor is how long it is remembered.
+	contestedMax = 6
+	contestedFor = 10 * time.Minute
 )
 
 // peer is another process as far as it is known here.
@@ -32,6 +35,9 @@ type peer struct {
 	// them at which nobody listened.
 	silent, refused int
 	first           time.Duration
+	// contested counts the shards that it took from this process since it was last heard.
+	contested int
+	taken     time.Duration // when it took the last one
 	// replaced: another process answers at its address.
 	replaced bool
 	warned   bool // that it answers, and does not talk to us
@@ -41,16 +47,29 @@ func (p *peer) liveAt(now time.Duration) bool {
 	return p.heardOf && !p.replaced && p.refused == 0 && now < p.heard+liveFor
 }
 
-// goneAt is the verdict on a holder.
+// goneAt is the verdict on a holder. Two that reach the store and not one another both seem
+// gone, and would take the same shards in turn for ever: each time that one loses a shard to
+// the other it waits twice as long.
 func (p *peer) goneAt(now time.Duration) bool {
 	return p.replaced ||
 		p.refused >= refusedMax && now >= p.first+refusedFor ||
-		p.silent >= silentMax && now >= p.first+silentFor
+		p.silent >= silentMax && now >= p.first+silentFor<<min(p.contested, contestedMax)
 }
 
 // answered forgets the silence.
 func (p *peer) answered(now time.Duration) {
-	p.heard, p.heardOf, p.silent, p.refused = now, true, 0, 0
+	p.heard, p.heardOf, p.silent, p.refused, p.contested = now, true, 0, 0, 0
+}
+
+// contest notes that a holder that is silent took a shard away: it is alive.
+func (p *peer) contest(now time.Duration) {
+	p.contested, p.taken, p.silent, p.refused = p.contested+1, now, 0, 0
+}
+
+// forgottenAt tells whether a process that holds nothing need not be asked any more. One that
+// took a shard from here is remembered, and may come within reach again.
+func (p *peer) forgottenAt(now time.Duration) bool {
+	return now >= max(p.heard, p.known)+forgetAfter && (p.contested == 0 || now >= p.taken+contestedFor)
 }
 
 // missed counts a ping without an answer.
@@ -99,7 +118,7 @@ func (m *Member) targets(st *manifest.State) []rpc.Process {
 	}
 	var list []rpc.Process
 	for holder, p := range m.peers {
-		if !holds[holder] && now >= max(p.heard, p.known)+forgetAfter {
+		if !holds[holder] && p.forgottenAt(now) {
 			delete(m.peers, holder)
 			continue
 		}
