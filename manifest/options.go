@@ -28,63 +28,22 @@ func WithRequireShardKey(options bson.Raw, require bool) bson.Raw {
 	return withOption(plain, bsoncore.AppendBooleanElement(nil, requireShardKeyOption, true))
 }
 
-const (
-	chunkSizeOption  = "chunkSizeBytes"   // what its chunks are meant to be
-	migrationsOption = "permitMigrations" // false: no chunk changes its shard
-	autoMergeOption  = "enableAutoMerge"  // false: neighbours are left alone
-)
-
-// ChunkSizeBytes is the size that the collection's chunks are meant to have; 0: the cluster's.
-func (c *Collection) ChunkSizeBytes() int64 {
-	n, _ := c.option(chunkSizeOption).AsInt64OK()
-	return n
-}
-
-// WithChunkSize is options with that size or, when it is 0, without one.
-func WithChunkSize(options bson.Raw, bytes int64) bson.Raw {
-	plain := withoutOption(options, chunkSizeOption)
-	if bytes == 0 {
-		return plain
-	}
-	return withOption(plain, bsoncore.AppendInt64Element(nil, chunkSizeOption, bytes))
-}
+// migrationsOption is false for a collection whose chunks keep their shards.
+const migrationsOption = "permitMigrations"
 
 // PermitsMigrations reports whether chunks of the collection may change their shard.
-func (c *Collection) PermitsMigrations() bool { return c.unlessFalse(migrationsOption) }
+func (c *Collection) PermitsMigrations() bool {
+	yes, said := c.option(migrationsOption).BooleanOK()
+	return yes || !said
+}
 
 // WithMigrations is options with the wish about moves.
 func WithMigrations(options bson.Raw, permit bool) bson.Raw {
-	return withUnlessFalse(options, migrationsOption, permit)
-}
-
-// AutoMerges reports whether neighbours among the collection's chunks may be merged by
-// themselves.
-func (c *Collection) AutoMerges() bool { return c.unlessFalse(autoMergeOption) }
-
-// WithAutoMerge is options with the wish about merges.
-func WithAutoMerge(options bson.Raw, merge bool) bson.Raw {
-	return withUnlessFalse(options, autoMergeOption, merge)
-}
-
-func (c *Collection) option(name string) bson.RawValue {
-	if len(c.Options) == 0 {
-		return bson.RawValue{}
-	}
-	return c.Options.Lookup(name)
-}
-
-// unlessFalse is a switch that is on unless it was turned off.
-func (c *Collection) unlessFalse(name string) bool {
-	on, known := c.option(name).BooleanOK()
-	return on || !known
-}
-
-func withUnlessFalse(options bson.Raw, name string, on bool) bson.Raw {
-	plain := withoutOption(options, name)
-	if on {
+	plain := withoutOption(options, migrationsOption)
+	if permit {
 		return plain
 	}
-	return withOption(plain, bsoncore.AppendBooleanElement(nil, name, false))
+	return withOption(plain, bsoncore.AppendBooleanElement(nil, migrationsOption, false))
 }
 
 // withOption is options and one more element.

@@ -413,7 +413,7 @@ func checkBounds(t *testing.T, seed uint64, w *world) {
 			if h.Status == manifest.ShardDraining && len(takers(w.state, zone)) > 0 {
 				t.Fatalf("seed %d: chunk %d is still on %s", seed, chunk.ID, h.ID)
 			}
-			if chunk.Bytes*100 < balancing.ChunkSizeDefault && slices.Contains(takers(w.state, zone), chunk.Shard) {
+			if chunk.Bytes*100 < manifest.ChunkSizeDefault && slices.Contains(takers(w.state, zone), chunk.Shard) {
 				if small[zone] == nil {
 					small[zone] = map[manifest.ShardID]int{}
 				}

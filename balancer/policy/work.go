@@ -80,7 +80,7 @@ func newWork(in Input) *work {
 }
 
 func (w *work) add(info *manifest.Collection) {
-	c := &collection{w: w, info: info, target: balancing.ChunkSize(w.in.State, info)}
+	c := &collection{w: w, info: info, target: w.in.State.ChunkSize(info)}
 	for chunk := range w.in.State.Chunks(info.ID) {
 		x := &item{chunk: chunk, on: w.byID[chunk.Shard], small: chunk.Bytes*smallShare < c.target, load: w.in.Loads[chunk.ID].sum()}
 		x.waits = w.failures[chunk.ID]

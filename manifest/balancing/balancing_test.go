@@ -109,25 +109,6 @@ func TestDrainOutlivesTheHolder(t *testing.T) {
 	}
 }
 
-// TestChunkSizeIsTheCollectionsOwnElseTheClusters also shows that nonsense changes nothing.
-func TestChunkSizeIsTheCollectionsOwnElseTheClusters(t *testing.T) {
-	s := manifesttest.New(t, "a")
-	own := &manifest.Collection{Options: manifest.WithChunkSize(nil, 5<<20)}
-	put := func(v any) *manifest.State {
-		body, _ := bson.Marshal(bson.M{"value": v})
-		return apply(t, s, manifest.PutRecord{Record: manifest.Record{Kind: manifest.RecordSetting, ID: balancing.ChunkSizeID, Body: body}})
-	}
-	for _, c := range []struct {
-		state *manifest.State
-		coll  *manifest.Collection
-		want  int64
-	}{{s, nil, 64 << 20}, {s, own, 5 << 20}, {put(int32(8)), nil, 8 << 20}, {put(int64(8)), own, 5 << 20}, {put("x"), nil, 64 << 20}, {put(100000), nil, 64 << 20}} {
-		if got := balancing.ChunkSize(c.state, c.coll); got != c.want {
-			t.Errorf("%d, want %d", got, c.want)
-		}
-	}
-}
-
 // TestRoundsAreRecordedAsSeen: of two balancers that saw the same record one records its
 // round.
 func TestRoundsAreRecordedAsSeen(t *testing.T) {

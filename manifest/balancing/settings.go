@@ -9,13 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Ids of records.
-const (
-	SettingsID  = "balancer"  // RecordBalancer
-	ChunkSizeID = "chunksize" // RecordSetting
-	AutoSplitID = "autosplit" // RecordSetting
-	AutoMergeID = "automerge" // RecordSetting
-)
+// SettingsID is the id of the record of the settings.
+const SettingsID = "balancer"
 
 // Policy is the rule by which the chunks of a collection are evened out.
 type Policy string
@@ -115,39 +110,4 @@ func (s Settings) Who() string {
 		return "in config.settings"
 	}
 	return fmt.Sprintf("by %s at %s", s.By, time.UnixMilli(s.At).UTC().Format("2006-01-02 15:04:05 UTC"))
-}
-
-// ChunkSizeDefault is the size in bytes that chunks are meant to have.
-const ChunkSizeDefault = 64 << 20
-
-// Bounds of a chunk size, in MiB.
-const (
-	ChunkMiBMin = 1
-	ChunkMiBMax = 1024
-)
-
-// ChunkSize is the size in bytes that the chunks of a collection are meant to have: its own,
-// else the cluster's.
-func ChunkSize(st *manifest.State, c *manifest.Collection) int64 {
-	if c != nil {
-		if n := c.ChunkSizeBytes(); n > 0 {
-			return n
-		}
-	}
-	if r, ok := st.Record(manifest.RecordSetting, ChunkSizeID); ok {
-		if n, ok := r.Body.Lookup("value").AsInt64OK(); ok && n >= ChunkMiBMin && n <= ChunkMiBMax {
-			return n << 20
-		}
-	}
-	return ChunkSizeDefault
-}
-
-// Enabled reports whether a setting (AutoSplitID, AutoMergeID) is on, as it is by default.
-func Enabled(st *manifest.State, setting string) bool {
-	if r, ok := st.Record(manifest.RecordSetting, setting); ok {
-		if on, ok := r.Body.Lookup("enabled").BooleanOK(); ok {
-			return on
-		}
-	}
-	return true
 }
