@@ -38,17 +38,21 @@ type Where struct {
 func (r *Router) SplitChunk(ctx context.Context, ns Namespace, at Where, maxTime time.Duration) error {
 	ctx, a, cancel := r.begin(ctx, maxTime)
 	defer cancel()
-	var point *manifest.Bound
-	_, err := r.change(ctx, a, func(s *manifest.State) (changes []manifest.Change, err error) {
+	find := func(s *manifest.State, c *manifest.Collection) (*manifest.Bound, error) {
+		return r.median(ctx, a, s, c, ns, at)
+	}
+	change := r.change
+	if at.Middle != nil {
+		find = func(_ *manifest.State, c *manifest.Collection) (*manifest.Bound, error) { return boundAt(c, at.Middle) }
+		change = r.changeKnown
+	}
+	_, err := change(ctx, a, func(s *manifest.State) (changes []manifest.Change, err error) {
 		c, err := sharded(s, ns)
 		if err != nil {
 			return nil, err
 		}
-		if at.Middle != nil {
-			if point, err = boundAt(c, at.Middle); err != nil {
-				return nil, err
-			}
-		} else if point, err = r.median(ctx, a, s, c, ns, at); err != nil {
+		point, err := find(s, c)
+		if err != nil {
 			return nil, err
 		}
 		chunk := s.ChunkOf(c.ID, point.Key)

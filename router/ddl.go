@@ -104,10 +104,27 @@ func (r *Router) uuid() [16]byte {
 // changed it first. A plan without changes is done.
 func (r *Router) change(ctx context.Context, a *attempts, plan func(*manifest.State) ([]manifest.Change, error)) (*manifest.State, error) {
 	s, err := a.load(ctx)
-	for {
-		if err != nil {
-			return nil, err
+	if err != nil {
+		return nil, err
+	}
+	return r.changeFrom(ctx, a, s, plan)
+}
+
+// changeKnown is change without a look at the root first: one round trip to the store instead
+// of two. It is for changes whose preconditions name all that they were planned on: when the
+// root is newer and that is no longer so, they are planned again. Only a newest root refuses.
+func (r *Router) changeKnown(ctx context.Context, a *attempts, plan func(*manifest.State) ([]manifest.Change, error)) (*manifest.State, error) {
+	if s := r.root.State(); s != nil {
+		if changes, err := plan(s); err == nil && len(changes) > 0 {
+			return r.changeFrom(ctx, a, s, plan)
 		}
+	}
+	return r.change(ctx, a, plan)
+}
+
+// changeFrom is change, beginning with a state.
+func (r *Router) changeFrom(ctx context.Context, a *attempts, s *manifest.State, plan func(*manifest.State) ([]manifest.Change, error)) (*manifest.State, error) {
+	for {
 		changes, err := plan(s)
 		if err != nil || len(changes) == 0 {
 			return s, err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/router"
 	"github.com/granarydb/granary/router/routertest"
 )
@@ -114,5 +115,37 @@ func TestFiguresCountWhatIsNotFlushed(t *testing.T) {
 		check(30, true)
 		write(t, c.Router, insertOf(t, doc(30, 0)), insertOf(t, doc(31, 1)), deleteOf(t, `{"_id": 3}`))
 		check(31, true)
+	})
+}
+
+// TestASplitOnAnOldMapIsRight cuts through a router that does not know what others did since:
+// what it plans on its old map is refused and planned again, and what it says is of the newest.
+func TestASplitOnAnOldMapIsRight(t *testing.T) {
+	in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
+		ctx := context.Background()
+		thirds(t, c.Router)
+		old := c.NewRouter(router.Settings{})
+		split := func(r *router.Router, at int) error {
+			return r.SplitChunk(ctx, ns, router.Where{Middle: raw(t, fmt.Sprintf(`{"_id": %d}`, at))}, 0)
+		}
+		for _, at := range []int{3, 6, 13} {
+			if err := split(c.Router, at); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantCode(t, split(old, 6), mongoerr.BadValue)
+		old = c.NewRouter(router.Settings{})
+		if err := split(c.Router, 16); err != nil {
+			t.Fatal(err)
+		}
+		if err := split(old, 15); err != nil {
+			t.Fatal(err)
+		}
+		coll := c.State().CollectionByName("db", "c")
+		same(t, 8, c.State().NumChunks(coll.ID))
+		if _, err := c.Router.Drop(ctx, ns, 0); err != nil {
+			t.Fatal(err)
+		}
+		wantCode(t, split(old, 17), mongoerr.NamespaceNotSharded)
 	})
 }

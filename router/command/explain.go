@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 
+	"github.com/granarydb/granary/chunkstore/document"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/router"
@@ -92,6 +93,9 @@ func (c *call) explained() (*explained, error) {
 		x.stages = c.list("pipeline", c.value("pipeline"))
 		x.pipe = push(x.stages)
 		x.query = x.pipe.query
+		if c.err == nil {
+			_, err = document.ParsePipeline(stageArray(x.stages))
+		}
 	default:
 		err = mongoerr.New(mongoerr.IllegalOperation, "explain of %s is not supported", c.cmd.Name)
 	}

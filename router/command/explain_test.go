@@ -85,14 +85,22 @@ func (c client) run(json string) bson.Raw {
 	return reply
 }
 
-// orders is the cluster of these tests: a collection over six chunks of three shards, and the
-// same documents in one of a single chunk.
-func orders(t *testing.T) (client, *asks) {
+// keys are the shard keys of these tests, with where their chunks are cut.
+var keys = map[string]string{
+	"ranged":          `"key": {"a": 1}, "splitPoints": [{"a": 1}, {"a": 2}, {"a": 4}, {"a": 6}]`,
+	"compound":        `"key": {"a": 1, "b": 1}, "splitPoints": [{"a": 1}, {"a": 2}, {"a": 2, "b": 5}, {"a": 4}, {"a": 6}]`,
+	"hashed":          `"key": {"a": "hashed"}`,
+	"compound hashed": `"key": {"a": 1, "b": "hashed"}, "splitPoints": [{"a": 1}, {"a": 3}, {"a": 3, "b": {"$numberLong": "0"}}, {"a": 5}]`,
+}
+
+// orders is the cluster of these tests: a collection over several chunks of three shards, and
+// the same documents in one of a single chunk.
+func orders(t *testing.T, key string) (client, *asks) {
 	c := routertest.New(t, routertest.Options{})
 	s := New(c.Router, &Options{Program: "test"})
 	t.Cleanup(func() { s.cursors.closeAll(context.Background()) })
 	cl := client{t, s}
-	cl.run(`{"shardCollection": "db.many", "key": {"a": 1, "b": 1}, "splitPoints": [{"a": 1}, {"a": 2}, {"a": 2, "b": 5}, {"a": 4}, {"a": 6}]}`)
+	cl.run(fmt.Sprintf(`{"shardCollection": "db.many", %s}`, keys[key]))
 	var docs []string
 	for i := range 120 {
 		d := fmt.Sprintf(`"a": %d, "b": %d, `, i%8, i/8)
@@ -169,51 +177,63 @@ func drawFilter(r *rand.Rand) string {
 // of executionStats are those that were asked, the plan's shards are the ones that the command
 // itself asks, and documents are those of a collection with a single chunk.
 func TestExplainTellsWhatHappens(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		cl, a := orders(t)
-		r := rand.New(rand.NewPCG(1, 2))
-		for range 400 {
-			filter := drawFilter(r)
-			command := []string{
-				fmt.Sprintf(`{"find": "%%s", "batchSize": 1000, "filter": %s}`, filter),
-				fmt.Sprintf(`{"find": "%%s", "batchSize": 1000, "filter": %s, "sort": {"v": -1, "_id": 1}, "skip": %d, "limit": %d}`, filter, r.IntN(5), r.IntN(9)),
-				fmt.Sprintf(`{"find": "%%s", "batchSize": 1000, "filter": %s, "sort": {"a": 1, "b": 1, "_id": 1}, "skip": %d, "limit": %d}`, filter, r.IntN(5), r.IntN(9)),
-				fmt.Sprintf(`{"find": "%%s", "batchSize": 1000, "filter": %s, "sort": {"a": -1, "b": -1, "_id": -1}, "limit": %d}`, filter, r.IntN(30)),
-				fmt.Sprintf(`{"count": "%%s", "query": %s, "skip": %d, "limit": %d}`, filter, r.IntN(5), r.IntN(9)),
-				fmt.Sprintf(`{"distinct": "%%s", "key": "v", "query": %s}`, filter),
-				fmt.Sprintf(`{"aggregate": "%%s", "pipeline": [{"$match": %s}, {"$group": {"_id": "$v", "n": {"$sum": 1}}}, {"$sort": {"_id": 1}}], "cursor": {"batchSize": 1000}}`, filter),
-				fmt.Sprintf(`{"aggregate": "%%s", "pipeline": [{"$match": %s}, {"$group": {"_id": 1, "n": {"$sum": 1}}}], "cursor": {"batchSize": 1000}}`, filter),
-			}[r.IntN(8)]
-			many := fmt.Sprintf(command, "many")
-			a.reset()
-			x := cl.run(fmt.Sprintf(`{"explain": %s, "verbosity": "executionStats"}`, many))
-			shards, requests := executed(x)
-			if got := a.reads(); !maps.Equal(got, requests) {
-				t.Fatalf("%s: explain says %v, asked were %v", many, requests, got)
-			}
-			a.reset()
-			reply := cl.run(many)
-			asked := a.shards("read")
-			if !slices.Equal(asked, shards) {
-				t.Fatalf("%s: explain says %v, the command asked %v", many, shards, asked)
-			}
-			inOrder := x.Lookup("queryPlanner", "winningPlan", "inKeyOrder").Type != 0
-			if planned := planShards(x); !inOrder && !slices.Equal(planned, asked) {
-				t.Fatalf("%s: the plan says %v, the command asked %v", many, planned, asked)
-			}
-			if one := cl.run(fmt.Sprintf(command, "one")); results(t, one, many) != results(t, reply, many) {
-				t.Fatalf("%s:\n%v\nbut of one chunk\n%v", many, reply, one)
-			}
-			stats := x.Lookup("executionStats").Document()
-			if n := int64(count(reply)); n != stats.Lookup("nReturned").AsInt64() && reply.Lookup("n").Type == 0 {
-				t.Fatalf("%s: %d documents, explain says %v", many, n, stats)
-			}
-			if n := reply.Lookup("n"); n.Type != 0 && n.AsInt64() != countedIn(stats) {
-				t.Fatalf("%s: counts %v, explain says %v", many, n, stats)
-			}
+	for key := range keys {
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { explainReads(t, key) })
+		})
+	}
+}
+
+func explainReads(t *testing.T, key string) {
+	cl, a := orders(t, key)
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		command := drawRead(r, drawFilter(r))
+		many := fmt.Sprintf(command, "many")
+		a.reset()
+		x := cl.run(fmt.Sprintf(`{"explain": %s, "verbosity": "executionStats"}`, many))
+		shards, requests := executed(x)
+		if got := a.reads(); !maps.Equal(got, requests) {
+			t.Fatalf("%s: explain says %v, asked were %v", many, requests, got)
 		}
-	})
+		a.reset()
+		reply := cl.run(many)
+		asked := a.shards("read")
+		if !slices.Equal(asked, shards) {
+			t.Fatalf("%s: explain says %v, the command asked %v", many, shards, asked)
+		}
+		inOrder := x.Lookup("queryPlanner", "winningPlan", "inKeyOrder").Type != 0
+		if planned := planShards(x); !inOrder && !slices.Equal(planned, asked) {
+			t.Fatalf("%s: the plan says %v, the command asked %v", many, planned, asked)
+		}
+		if one := cl.run(fmt.Sprintf(command, "one")); results(t, one, many) != results(t, reply, many) {
+			t.Fatalf("%s:\n%v\nbut of one chunk\n%v", many, reply, one)
+		}
+		stats := x.Lookup("executionStats").Document()
+		if n := reply.Lookup("n"); n.Type != 0 && n.AsInt64() != countedIn(stats) {
+			t.Fatalf("%s: counts %v, explain says %v", many, n, stats)
+		} else if n.Type == 0 && int64(count(reply)) != stats.Lookup("nReturned").AsInt64() {
+			t.Fatalf("%s: %d documents, explain says %v", many, count(reply), stats)
+		}
+	}
+}
+
+// drawRead is a command of any kind with a filter; %s stands for the collection.
+func drawRead(r *rand.Rand, filter string) string {
+	find := fmt.Sprintf(`{"find": "%%s", "batchSize": 1000, "filter": %s`, filter)
+	aggregate := fmt.Sprintf(`{"aggregate": "%%s", "cursor": {"batchSize": 1000}, "pipeline": [{"$match": %s}, `, filter)
+	return []string{
+		find + `}`,
+		find + fmt.Sprintf(`, "sort": {"v": -1, "_id": 1}, "skip": %d, "limit": %d}`, r.IntN(5), r.IntN(9)),
+		find + fmt.Sprintf(`, "sort": {"a": 1, "b": 1, "_id": 1}, "skip": %d, "limit": %d}`, r.IntN(5), r.IntN(9)),
+		find + fmt.Sprintf(`, "sort": {"a": -1, "b": -1, "_id": -1}, "limit": %d}`, r.IntN(30)),
+		find + fmt.Sprintf(`, "sort": {"b": 1, "_id": 1}, "limit": %d}`, r.IntN(30)),
+		fmt.Sprintf(`{"count": "%%s", "query": %s, "skip": %d, "limit": %d}`, filter, r.IntN(5), r.IntN(9)),
+		fmt.Sprintf(`{"distinct": "%%s", "key": "v", "query": %s}`, filter),
+		aggregate + `{"$group": {"_id": "$v", "n": {"$sum": 1}}}, {"$sort": {"_id": 1}}]}`,
+		aggregate + `{"$group": {"_id": 1, "n": {"$sum": 1}}}]}`,
+	}[r.IntN(9)]
 }
 
 func countedIn(stats bson.Raw) int64 {
@@ -254,52 +274,145 @@ func results(t *testing.T, reply bson.Raw, command string) string {
 }
 
 // TestExplainOfAWriteWritesNothing explains writes, and then does them: what it said would be
-// matched, changed and removed is.
+// matched, changed and removed is, in the shards that the plan says, and both collections have
+// the same documents afterwards.
 func TestExplainOfAWriteWritesNothing(t *testing.T) {
+	for key := range keys {
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { explainWrites(t, key) })
+		})
+	}
+}
+
+func explainWrites(t *testing.T, key string) {
+	cl, a := orders(t, key)
+	r := rand.New(rand.NewPCG(3, 4))
+	documents := func(name string) string {
+		return results(t, cl.run(fmt.Sprintf(`{"find": %q, "batchSize": 1000, "sort": {"_id": 1}}`, name)), `"sort"`)
+	}
+	for range 100 {
+		command := drawWrite(r, drawFilter(r))
+		many := fmt.Sprintf(command, "many")
+		before := documents("many")
+		a.reset()
+		x := cl.run(fmt.Sprintf(`{"explain": %s, "verbosity": "executionStats"}`, many))
+		if asked := a.shards("write"); len(asked) > 0 || documents("many") != before {
+			t.Fatalf("%s: explain wrote to %v", many, asked)
+		}
+		a.reset()
+		reply := cl.run(many)
+		for _, shard := range a.shards("write") {
+			if !slices.Contains(planShards(x), shard) {
+				t.Fatalf("%s: it wrote to %s, the plan says %v", many, shard, planShards(x))
+			}
+		}
+		stages := x.Lookup("executionStats", "executionStages").Document()
+		if said, did := saidMatched(stages), didMatch(reply); said != did {
+			t.Fatalf("%s: explain says %v, it did %v", many, stages, reply)
+		}
+		if m := reply.Lookup("nModified"); m.Type != 0 && m.AsInt64() != stages.Lookup("nWouldModify").AsInt64() {
+			t.Fatalf("%s: explain says %v, it did %v", many, stages, reply)
+		}
+		if one := cl.run(fmt.Sprintf(command, "one")); didMatch(one) != didMatch(reply) || documents("one") != documents("many") {
+			t.Fatalf("%s:\n%v %v\nbut of one chunk\n%v %v", many, reply, documents("many"), one, documents("one"))
+		}
+	}
+}
+
+// drawWrite is a write of any kind, whose outcome does not depend on the order of documents.
+func drawWrite(r *rand.Rand, filter string) string {
+	id := fmt.Sprintf(`{"_id": %d}`, r.IntN(130))
+	one := fmt.Sprintf(`{"$and": [%s, %s]}`, filter, id)
+	return []string{
+		fmt.Sprintf(`{"update": "%%s", "updates": [{"q": %s, "u": {"$max": {"v": %d}}, "multi": true}]}`, filter, r.IntN(60)),
+		fmt.Sprintf(`{"update": "%%s", "updates": [{"q": %s, "u": {"$inc": {"v": 1}}}]}`, one),
+		fmt.Sprintf(`{"delete": "%%s", "deletes": [{"q": {"$and": [%s, %s]}, "limit": 0}]}`, filter, id),
+		fmt.Sprintf(`{"delete": "%%s", "deletes": [{"q": %s, "limit": 1}]}`, one),
+		fmt.Sprintf(`{"findAndModify": "%%s", "query": %s, "sort": {"v": -1, "_id": 1}, "update": {"$inc": {"v": 1}}}`, filter),
+		fmt.Sprintf(`{"findAndModify": "%%s", "query": %s, "remove": true}`, one),
+	}[r.IntN(6)]
+}
+
+func saidMatched(stages bson.Raw) int64 {
+	if n := stages.Lookup("nMatched"); n.Type != 0 {
+		return n.AsInt64()
+	}
+	return stages.Lookup("nWouldDelete").AsInt64()
+}
+
+func didMatch(reply bson.Raw) int64 {
+	if n := reply.Lookup("n"); n.Type != 0 {
+		return n.AsInt64()
+	}
+	return reply.Lookup("lastErrorObject", "n").AsInt64()
+}
+
+// TestAVisitInOrderEndsAtTheLimit: of the shards that a sort by the key would visit, those are
+// asked that the limit needs, and no other.
+func TestAVisitInOrderEndsAtTheLimit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		cl, a := orders(t)
-		r := rand.New(rand.NewPCG(3, 4))
-		for range 150 {
-			filter, multi := drawFilter(r), r.IntN(2) == 0
-			before := cl.run(`{"aggregate": "many", "pipeline": [{"$group": {"_id": 1, "n": {"$sum": 1}, "v": {"$sum": "$v"}}}], "cursor": {}}`).String()
-			for _, command := range []string{
-				fmt.Sprintf(`{"update": "many", "updates": [{"q": %s, "u": {"$max": {"v": 20}}, "multi": %t}]}`, filter, multi),
-				fmt.Sprintf(`{"delete": "many", "deletes": [{"q": {"$and": [{"v": {"$gt": 27}}, %s]}, "limit": %d}]}`, filter, map[bool]int{true: 0, false: 1}[multi]),
-				fmt.Sprintf(`{"findAndModify": "many", "query": %s, "update": {"$inc": {"v": 0}}}`, filter),
-			} {
-				a.reset()
-				x := cl.run(fmt.Sprintf(`{"explain": %s, "verbosity": "executionStats"}`, command))
-				if asked := a.shards("write"); len(asked) > 0 {
-					t.Fatalf("%s: explain wrote to %v", command, asked)
-				}
-				if now := cl.run(`{"aggregate": "many", "pipeline": [{"$group": {"_id": 1, "n": {"$sum": 1}, "v": {"$sum": "$v"}}}], "cursor": {}}`).String(); now != before {
-					t.Fatalf("%s: explain changed %s to %s", command, before, now)
-				}
-				a.reset()
-				reply := cl.run(command)
-				stages := x.Lookup("executionStats", "executionStages").Document()
-				said := stages.Lookup("nMatched")
-				if said.Type == 0 {
-					said = stages.Lookup("nWouldDelete")
-				}
-				n := reply.Lookup("n")
-				if n.Type == 0 {
-					n = reply.Lookup("lastErrorObject", "n")
-				}
-				if n.AsInt64() != said.AsInt64() {
-					t.Fatalf("%s: explain says %v, it did %v", command, stages, reply)
-				}
-				if m := reply.Lookup("nModified"); m.Type != 0 && multi && m.AsInt64() != stages.Lookup("nWouldModify").AsInt64() {
-					t.Fatalf("%s: explain says %v, it did %v", command, stages, reply)
-				}
-				for _, shard := range a.shards("write") {
-					if !slices.Contains(planShards(x), shard) {
-						t.Fatalf("%s: it wrote to %s, the plan says %v", command, shard, planShards(x))
-					}
-				}
-				before = cl.run(`{"aggregate": "many", "pipeline": [{"$group": {"_id": 1, "n": {"$sum": 1}, "v": {"$sum": "$v"}}}], "cursor": {}}`).String()
+		cl, a := orders(t, "compound")
+		for _, direction := range []int{1, -1} {
+			sort := fmt.Sprintf(`"sort": {"a": %d, "b": %d, "_id": %d}`, direction, direction, direction)
+			everything := cl.run(fmt.Sprintf(`{"explain": {"find": "many", %s}, "verbosity": "queryPlanner"}`, sort))
+			if n := everything.Lookup("queryPlanner", "winningPlan", "chunks").AsInt64(); n != 6 {
+				t.Fatalf("%d chunks", n)
 			}
+			most := 0
+			for limit := 1; limit <= 120; limit++ {
+				a.reset()
+				if n := count(cl.run(fmt.Sprintf(`{"find": "many", "batchSize": 1000, "limit": %d, %s}`, limit, sort))); n != limit {
+					t.Fatalf("%d documents, limit %d", n, limit)
+				}
+				asked := 0
+				for _, n := range a.reads() {
+					asked += n
+				}
+				// One more run is asked only when those before have too little.
+				if asked < most || asked > most+1 {
+					t.Fatalf("limit %d: %d requests, %d for one less", limit, asked, most)
+				}
+				most = asked
+			}
+			if most != 6 {
+				t.Fatalf("all documents were found with %d requests", most)
+			}
+		}
+	})
+}
+
+// TestExplainCountsWhatTheBucketIsAsked: nothing while an owner has all in memory, and what a
+// read of a free shard costs, whose rows are in the bucket only.
+func TestExplainCountsWhatTheBucketIsAsked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := routertest.New(t, routertest.Options{})
+		cl := client{t, New(c.Router, nil)}
+		cl.run(`{"shardCollection": "db.many", "key": {"a": 1}, "splitPoints": [{"a": 1}, {"a": 2}]}`)
+		cl.run(`{"insert": "many", "documents": [{"a": 0}, {"a": 1}, {"a": 2}]}`)
+		bucket := func(field string) int64 {
+			x := cl.run(`{"explain": {"find": "many"}, "verbosity": "executionStats"}`)
+			var sum int64
+			list, _ := x.Lookup("executionStats", "executionStages", "shards").ArrayOK()
+			values, _ := list.Values()
+			for _, v := range values {
+				sum += v.Document().Lookup(field).AsInt64()
+			}
+			if total := x.Lookup("executionStats", field).AsInt64(); total != sum || len(values) != 3 {
+				t.Fatalf("%s: %d, of the shards %d: %v", field, total, sum, values)
+			}
+			return sum
+		}
+		if n := bucket("bucketRequests"); n != 0 {
+			t.Fatalf("%d requests for rows in memory", n)
+		}
+		for _, h := range c.State().Shards() {
+			c.Stop(h.ID)
+		}
+		if n := bucket("bucketBytes"); n == 0 {
+			t.Fatal("no byte for rows in the bucket")
 		}
 	})
 }
