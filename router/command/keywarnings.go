@@ -136,8 +136,9 @@ func ofTypes(values []bson.RawValue, kinds ...bson.Type) bool {
 	return !slices.ContainsFunc(values, func(v bson.RawValue) bool { return !slices.Contains(kinds, v.Type) })
 }
 
-// ascending reports whether nearly all values are at or above those before them, and not all
-// the same.
+// ascending reports whether nearly all values are at or above those before them, not all the
+// same, and those of the newer half above those of the older: what counts up and begins again
+// and again comes back to where it was.
 func ascending(values []bson.RawValue) bool {
 	up, down := 0, 0
 	for i := 1; i < len(values); i++ {
@@ -148,7 +149,8 @@ func ascending(values []bson.RawValue) bool {
 			down++
 		}
 	}
-	return up > 0 && down*10 <= up
+	older := slices.MaxFunc(values[:len(values)/2], document.Compare)
+	return up > 0 && down*10 <= up && document.Compare(older, values[3*len(values)/4]) <= 0
 }
 
 // dense reports whether ascending integers leave few numbers out, as a counter does.

@@ -22,6 +22,7 @@ func TestKeysAreWarnedOf(t *testing.T) {
 		"counter": func(i int) string { return fmt.Sprintf(`{"_id": %d, "k": %d}`, i, 100+i) },
 		"random":  func(i int) string { return fmt.Sprintf(`{"_id": %s, "k": %d}`, oid(i), i*7919%1000) },
 		"name":    func(i int) string { return fmt.Sprintf(`{"_id": %d, "k": "n%d"}`, i*99, i) },
+		"again":   func(i int) string { return fmt.Sprintf(`{"_id": %d, "k": %d}`, i, i%60) },
 		"few":     func(i int) string { return fmt.Sprintf(`{"_id": %s, "k": "state%d"}`, oid(i), i%3) },
 		"none":    nil,
 	}
@@ -34,6 +35,7 @@ func TestKeysAreWarnedOf(t *testing.T) {
 		{"counter", `{"k": 1}`, "counts up"},
 		{"counter", `{"_id": 1}`, "counts up"},
 		{"random", `{"k": 1}`, ""},
+		{"again", `{"k": 1, "_id": 1}`, ""},
 		{"name", `{"k": 1}`, ""},
 		{"name", `{"_id": 1}`, ""},
 		{"few", `{"k": 1}`, "have 3 values of the shard key { k: 1 }"},
