@@ -10,6 +10,7 @@ import (
 	"github.com/granarydb/granary/chunkstore/document"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/shardkey"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
@@ -17,7 +18,11 @@ import (
 // duplicateKey is MongoDB's E11000. The rule that was broken is the uniqueness of the row
 // key: of _id, where that is the shard key, else of the shard key together with the _id.
 func duplicateKey(coll *manifest.Collection, doc bson.Raw) *mongoerr.Error {
-	pattern := coll.Key.RowPattern()
+	return duplicateIn(coll, coll.Key.RowPattern(), doc)
+}
+
+// duplicateIn is E11000 of an index.
+func duplicateIn(coll *manifest.Collection, pattern shardkey.Pattern, doc bson.Raw) *mongoerr.Error {
 	var name, text strings.Builder
 	start, values := bsoncore.AppendDocumentStart(nil)
 	for i, f := range pattern.Fields {
@@ -26,8 +31,11 @@ func duplicateKey(coll *manifest.Collection, doc bson.Raw) *mongoerr.Error {
 			text.WriteString(", ")
 		}
 		kind := "1"
-		if f.Hashed {
+		switch {
+		case f.Hashed:
 			kind = "hashed"
+		case f.Descending:
+			kind = "-1"
 		}
 		fmt.Fprintf(&name, "%s_%s", f.Path, kind)
 		v, ok := document.Lookup(doc, f.Path)

@@ -28,6 +28,7 @@ type exec struct {
 	whole bool
 	// required: the collection takes no document that lacks a field of the shard key.
 	required bool
+	uniques  []unique      // rules beyond the row key's
 	expires  int64         // of the retry entries of this request, unix seconds
 	until    time.Duration // its deadline, Mono; 0: none
 	bytes    int64         // of its operations, about
@@ -72,7 +73,7 @@ func (w *Writer) Write(ctx context.Context, r *rpc.WriteRequest) (*rpc.WriteRepl
 		return nil, fmt.Errorf("write to shard %s: %w: no collection %d", s.id, errkind.StaleVersion, r.Collection)
 	}
 	x := &exec{
-		s: s, r: r, coll: coll, whole: coll.Key.HasID(), required: coll.RequiresShardKey(),
+		s: s, r: r, coll: coll, whole: coll.Key.HasID(), required: coll.RequiresShardKey(), uniques: uniquesOf(coll),
 		expires: w.host.Wall().Add(w.set.RetryFor).Unix(), results: make([]rpc.WriteResult, 0, len(r.Ops)),
 	}
 	if r.Deadline > 0 {
@@ -266,7 +267,7 @@ func (x *exec) writable(t int) (*chunk, *gate, error) {
 		return nil, s.unserved, nil
 	}
 	c := s.target(x.r.Collection, &x.r.Targets[t])
-	if c == nil || s.reshaping[x.r.Collection] {
+	if c == nil || s.reshaping[x.r.Collection] || !sameRules(s.state.Collection(x.r.Collection), x.coll) {
 		return nil, nil, errStale
 	}
 	return c, c.held, nil

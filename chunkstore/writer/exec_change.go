@@ -220,6 +220,9 @@ func (x *exec) changeRow(ctx context.Context, m *mutation, path []byte, g *grip,
 		return res, settled, err
 	}
 	if bytes.Equal(to, path) {
+		if err := x.keepsUnique(ctx, to, next, doc); err != nil {
+			return res, settled, err
+		}
 		return res, settled, x.finish(ctx, m, many, &res, change{path: path, op: wal.Replace, doc: next})
 	}
 	out, err = x.rekey(ctx, m, many, change{path: path, op: wal.Delete}, to, next, &res, g)

@@ -138,7 +138,7 @@ func (x *exec) insertKnown(run []insertion) (done int, stop why, err error) {
 				if !x.duplicate(c, in) {
 					return i, fullBatch, nil
 				}
-			case r == nil && mayHold(c.info, in.path[4:]):
+			case len(x.uniques) > 0 || r == nil && mayHold(c.info, in.path[4:]):
 				return i, lookNeeded, nil
 			case !x.store(c, in):
 				return i, fullBatch, nil
@@ -218,6 +218,21 @@ func (x *exec) duplicate(c *chunk, in *insertion) bool {
 	return true
 }
 
+// clashes is duplicate for an insert that cannot be, for another reason.
+func (x *exec) clashes(c *chunk, in *insertion) bool {
+	res := rpc.WriteResult{Err: in.err}
+	if in.op.Op != (rpc.OpID{}) && in.err.Code == mongoerr.DuplicateKey {
+		ch := change{path: in.path, op: wal.RetryOnly}
+		if !x.s.room(ch) {
+			return false
+		}
+		ch.retry = x.entry(in.op, nil, erroredReply(&res))
+		x.add(c, ch)
+	}
+	x.results = append(x.results, res)
+	return true
+}
+
 // insertLooked takes the latches of as many inserts as are free and differ, looks into
 // segments for their rows, and appends. more is false when the request ends here.
 func (x *exec) insertLooked(ctx context.Context, run []insertion) (done int, more bool, err error) {
@@ -232,7 +247,7 @@ func (x *exec) insertLooked(ctx context.Context, run []insertion) (done int, mor
 		}
 		x.s.mu.Unlock()
 	}()
-	if err := x.look(ctx, run[:looked]); errors.Is(err, errOtherRefs) {
+	if err := x.look(ctx, run[:looked]); errors.Is(err, errOtherRefs) || errors.Is(err, errStale) {
 		return 0, true, nil
 	} else if err != nil {
 		return 0, false, err
@@ -268,6 +283,20 @@ func (x *exec) look(ctx context.Context, run []insertion) error {
 				return err
 			}
 			part[j].dup = f.Live
+		}
+	}
+	return x.lookForClashes(ctx, run)
+}
+
+// lookForClashes finds out which documents break a rule of a unique index.
+func (x *exec) lookForClashes(ctx context.Context, run []insertion) error {
+	for i := range run {
+		in := &run[i]
+		if in.dup || in.err != nil || len(x.uniques) == 0 {
+			continue
+		}
+		if err := x.keepsUnique(ctx, in.path, in.op.Doc, nil); err != nil && !errors.As(err, &in.err) {
+			return err
 		}
 	}
 	return nil
@@ -342,11 +371,10 @@ func (x *exec) appendLooked(ctx context.Context, run []insertion) (done int, mor
 func (x *exec) appendOne(c *chunk, in *insertion) bool {
 	switch {
 	case in.err != nil:
-		x.results = append(x.results, rpc.WriteResult{Err: in.err})
+		return x.clashes(c, in)
 	case in.dup:
 		return x.duplicate(c, in)
 	default:
 		return x.store(c, in)
 	}
-	return true
 }

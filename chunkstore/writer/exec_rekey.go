@@ -77,6 +77,11 @@ func (x *exec) rekey(ctx context.Context, m *mutation, many *piece, from change,
 		return restarted, nil
 	case taken != nil:
 		return settled, duplicateKey(x.coll, doc)
+	}
+	if err := x.keepsUnique(ctx, to, doc, nil); err != nil {
+		return settled, err
+	}
+	switch {
 	case c != d:
 		if err := x.shifts(ctx); err != nil {
 			return settled, err

@@ -10,6 +10,7 @@ import (
 	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/shardkey"
+	"github.com/granarydb/granary/router"
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
@@ -68,6 +69,9 @@ func (s *Commands) createIndexes(ctx context.Context, c *call) (bson.Raw, error)
 	if was != nil {
 		before += len(was.Indexes)
 	}
+	if err := s.findDuplicates(ctx, c, ns, was, now); err != nil {
+		return nil, err
+	}
 	b := build().
 		AppendInt32("numIndexesBefore", int32(before)).
 		AppendInt32("numIndexesAfter", int32(1+len(now.Indexes))).
@@ -76,6 +80,34 @@ func (s *Commands) createIndexes(ctx context.Context, c *call) (bson.Raw, error)
 		b.AppendString("note", "all indexes already exist")
 	}
 	return ok(b), nil
+}
+
+// findDuplicates looks for documents that break unique indexes which were just added. Their
+// owners refuse new ones from now on; when there are old ones, the indexes go again.
+func (s *Commands) findDuplicates(ctx context.Context, c *call, ns router.Namespace, was, now *manifest.Collection) error {
+	var fresh []manifest.Index
+	for _, x := range now.Indexes {
+		known := was == nil || slices.ContainsFunc(was.Indexes, func(old manifest.Index) bool { return old.Name == x.Name })
+		if unique, _ := x.Spec.Lookup("unique").BooleanOK(); unique && !known {
+			fresh = append(fresh, x)
+		}
+	}
+	if len(fresh) == 0 {
+		return nil
+	}
+	err := s.router.CheckUnique(ctx, ns, fresh)
+	if err == nil {
+		return nil
+	}
+	_, _, undo := s.router.AlterIndexes(ctx, ns, false, func(coll *manifest.Collection) ([]manifest.Index, error) {
+		return slices.DeleteFunc(slices.Clone(coll.Indexes), func(x manifest.Index) bool {
+			return slices.ContainsFunc(fresh, func(f manifest.Index) bool { return bytes.Equal(f.Spec, x.Spec) })
+		}), nil
+	}, c.maxTime)
+	if undo != nil {
+		s.options.Log.Warn("a unique index stays that documents break", "ns", ns, "cause", undo)
+	}
+	return err
 }
 
 // parseIndex reads a specification, and makes it what listIndexes shows: v, key, name, and
@@ -170,8 +202,8 @@ func conflicting(all []manifest.Index, x manifest.Index) (same bool, err error) 
 	return false, nil
 }
 
-// checkUnique refuses a unique index unless the rows' own key makes it so: a shard sees only
-// its own rows, and what it keeps unique is the shard key together with _id.
+// checkUnique refuses a unique index unless one shard can keep it: documents that it tells
+// apart must be on one shard, so it begins with the shard key, or has all of the row's key.
 func checkUnique(coll *manifest.Collection, x manifest.Index) error {
 	if unique, _ := x.Spec.Lookup("unique").BooleanOK(); !unique {
 		return nil
@@ -181,18 +213,39 @@ func checkUnique(coll *manifest.Collection, x manifest.Index) error {
 	if err != nil {
 		return err
 	}
-	for _, f := range coll.Key.RowPattern().Fields {
-		if !p.Has(f.Path) {
-			return cannotKeepUnique(coll.Namespace(), coll.Key, p)
-		}
+	if slices.ContainsFunc(p.Fields, func(f shardkey.Field) bool { return f.Hashed }) {
+		return mongoerr.New(mongoerr.CannotCreateIndex, "a hashed index cannot guarantee uniqueness: use %s", plainIndex(p))
 	}
-	return nil
+	if keptUnique(coll.Key, p) {
+		return nil
+	}
+	return cannotKeepUnique(coll.Namespace(), coll.Key, p)
+}
+
+// keptUnique reports whether the documents of one shard, or rows' keys, keep an index unique.
+func keptUnique(key, index shardkey.Pattern) bool {
+	n := len(key.Fields)
+	if len(index.Fields) >= n && !slices.ContainsFunc(key.Fields, func(f shardkey.Field) bool { return f.Hashed }) &&
+		slices.EqualFunc(key.Fields, index.Fields[:n], func(a, b shardkey.Field) bool { return a.Path == b.Path }) {
+		return true
+	}
+	return !slices.ContainsFunc(key.RowPattern().Fields, func(f shardkey.Field) bool { return !index.Has(f.Path) })
+}
+
+// plainIndex is an index without hashed fields, as one types it.
+func plainIndex(p shardkey.Pattern) string {
+	q := shardkey.Pattern{Fields: slices.Clone(p.Fields)}
+	for i := range q.Fields {
+		q.Fields[i].Hashed = false
+	}
+	return q.String()
 }
 
 func cannotKeepUnique(ns string, key, index shardkey.Pattern) error {
 	return mongoerr.New(mongoerr.CannotCreateIndex, "cannot create unique index over %v with shard key pattern %v of %s: "+
-		"each shard keeps only its own documents unique, by shard key and _id. Make the value the _id (then it is unique), "+
-		"or include the fields of %v in the index and in _id", index, key, ns, key.RowPattern())
+		"a unique index must begin with the shard key, because each shard keeps only its own documents unique. Two ways out: "+
+		"shard the collection by what is to be unique, with sh.shardCollection(%q, %s, true); "+
+		"or keep the value in a second collection that is sharded so, and insert there first", index, key, ns, ns, plainIndex(index))
 }
 
 func (s *Commands) dropIndexes(ctx context.Context, c *call) (bson.Raw, error) {

@@ -47,15 +47,17 @@ func (s *Commands) shardCollection(ctx context.Context, c *call) (bson.Raw, erro
 	if n.Key, err = shardkey.ParsePattern(spec); err != nil {
 		return nil, mongoerr.New(mongoerr.BadValue, "%v", err)
 	}
-	if unique && !n.Key.HasID() {
-		return nil, cannotKeepUnique(ns.String(), n.Key, n.Key)
+	if unique && slices.ContainsFunc(n.Key.Fields, func(f shardkey.Field) bool { return f.Hashed }) {
+		return nil, mongoerr.New(mongoerr.InvalidOptions, "Shard key %v: a hashed shard key cannot be unique; use %s", n.Key, plainIndex(n.Key))
+	}
+	if err := s.uniqueUnder(ctx, c, ns, n.Key); err != nil {
+		return nil, err
 	}
 	if n.Points, err = s.initialPoints(ctx, c, n.Key, points, chunks); err != nil {
 		return nil, err
 	}
 	if name := indexName(n.Key); name != "_id_1" {
-		n.Indexes = []manifest.Index{{Name: name, Spec: bson.Raw(build().
-			AppendInt32("v", 2).AppendDocument("key", n.Key.BSON()).AppendString("name", name).Build())}}
+		n.Indexes = []manifest.Index{keyIndex(n.Key, unique)}
 	}
 	n.Only = len(points) > 0 || chunks > 0
 	n.Options = manifest.WithRequireShardKey(nil, require)
@@ -118,4 +120,35 @@ func splitPoints(key shardkey.Pattern, docs []bson.Raw) ([]shardkey.Bound, error
 		}
 	}
 	return points, nil
+}
+
+// keyIndex is the index of a shard key.
+func keyIndex(key shardkey.Pattern, unique bool) manifest.Index {
+	name := indexName(key)
+	b := build().AppendInt32("v", 2).AppendDocument("key", key.BSON()).AppendString("name", name)
+	if unique {
+		b.AppendBoolean("unique", true)
+	}
+	return manifest.Index{Name: name, Spec: bson.Raw(b.Build())}
+}
+
+// uniqueUnder refuses a shard key under which a unique index of the collection could not be
+// kept.
+func (s *Commands) uniqueUnder(ctx context.Context, c *call, ns router.Namespace, key shardkey.Pattern) error {
+	st, err := s.router.State(ctx, c.maxTime)
+	if err != nil {
+		return err
+	}
+	coll := st.CollectionByName(ns.Database, ns.Collection)
+	if coll == nil {
+		return nil
+	}
+	under := *coll
+	under.Key = key
+	for _, x := range coll.Indexes {
+		if err := checkUnique(&under, x); err != nil {
+			return err
+		}
+	}
+	return nil
 }
