@@ -104,7 +104,7 @@ func TestEveryShardingHelper(t *testing.T) {
 
 // splitsMax is what 1440 splits by single commands may take. On a machine that does nothing
 // else it is less than 5 s.
-var splitsMax = flag.Duration("splits", 20*time.Second, "what 1440 splits by single commands may take")
+var splitsMax = flag.Duration("splits", time.Minute, "what 1440 splits by single commands may take")
 
 // TestSnippetsOfIntroductionsRun types what introductions to sharding show: keys of every kind,
 // a chunk for each minute of a day, the inbox, the identities.
