@@ -44,9 +44,15 @@ func (r *Router) Reshard(ctx context.Context, ns Namespace, n NewCollection, max
 	if err != nil {
 		return err
 	}
+	settings := r.settings.Reshard
+	if s := r.root.State(); settings.ChunkBytes == 0 {
+		if c := s.CollectionByName(ns.Database, ns.Collection); c != nil {
+			settings.ChunkBytes = s.ChunkSize(c)
+		}
+	}
 	_, err = reshard.Run(limited, reshard.Config{
 		Root: r.root, Bucket: r.bucket, Store: r.store, Host: r.host, Log: r.log, Holder: "router",
-		Flush: r.flushAll, Settings: r.settings.Reshard,
+		Flush: r.flushAll, Settings: settings,
 	}, ns.String(), goal, job.Progress)
 	switch {
 	case err == nil:

@@ -440,6 +440,36 @@ func TestAnUpdateOfManyDoesNotHappenTwiceAcrossTheRewrite(t *testing.T) {
 	})
 }
 
+// TestARefinedKeyDividesWhatOneValueFilled refines the key of a collection with two values
+// under traffic, and finds more chunks than values, cut also where they were before.
+func TestARefinedKeyDividesWhatOneValueFilled(t *testing.T) {
+	in(t, routertest.Options{Settings: small}, func(t *testing.T, c *routertest.Cluster) {
+		ctx := context.Background()
+		shard(t, c.Router, `{"g": 1}`, `{"g": 1}`)
+		var list []router.Statement
+		for i := range 600 {
+			list = append(list, insertOf(t, fmt.Sprintf(`{"_id": %d, "g": %d, "k": %d, "pad": "%s"}`, i, i%2, i*31%600, strings.Repeat("x", i%80))))
+		}
+		write(t, c.Router, list...)
+		before := find(t, c.Router, `{}`)
+		n := key1(t, `{"g": 1, "k": 1}`, `{"g": 1}`)
+		n.Only = false
+		if err := c.Router.Reshard(ctx, ns, n, 0); err != nil {
+			t.Fatal(err)
+		}
+		coll := c.State().CollectionByName("db", "c")
+		if got := c.State().NumChunks(coll.ID); got < 6 {
+			t.Errorf("%d chunks", got)
+		}
+		after := find(t, c.Router, `{}`)
+		slices.Sort(before)
+		slices.Sort(after)
+		same(t, before, after)
+		same(t, 300, len(find(t, c.Router, `{"g": 1}`)))
+		tidy(t, c)
+	})
+}
+
 // TestAWriteThatIsOnItsWayIsNotLostByTheSwitch: its PUT takes long, the collection, empty so
 // far, gets another key meanwhile, and then it is acknowledged: it is there.
 func TestAWriteThatIsOnItsWayIsNotLostByTheSwitch(t *testing.T) {

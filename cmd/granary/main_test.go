@@ -241,7 +241,7 @@ func TestJSONKeepsItsShape(t *testing.T) {
 			"walObjects": "number", "walRecords": "number", "orphans": "number", "orphanBytes": "number", "problems": []any{},
 		},
 		"status": {
-			"store": "string", "cluster": "string", "version": "number", "collections": []any{}, "takeovers": []any{}, "moves": []any{},
+			"store": "string", "cluster": "string", "version": "number", "collections": []any{}, "takeovers": []any{}, "moves": []any{}, "resharding": []any{},
 			"shards": []any{object{
 				"id": "string", "state": "string", "epoch": "number", "floor": "string", "openEpochs": "number",
 				"walObjects": "number", "walBytes": "number", "chunks": "number", "rows": "number", "bytes": "number",

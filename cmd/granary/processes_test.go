@@ -265,6 +265,7 @@ takeovers:
     epoch: 0
     holder: ""
 moves: null
+resharding: null
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -24,6 +24,19 @@ type status struct {
 	// The newest first, as far back as the root remembers.
 	Takeovers []takeoverStatus `json:"takeovers"`
 	Moves     []moveStatus     `json:"moves"`
+	// Collections that are getting another shard key, as their routers said last.
+	Resharding []reshardStatus `json:"resharding"`
+}
+
+type reshardStatus struct {
+	Namespace string `json:"ns"`
+	Key       string `json:"key"`
+	Phase     string `json:"phase"`
+	Rows      int64  `json:"rows"`
+	RowsTotal int64  `json:"rowsTotal"`
+	Bytes     int64  `json:"bytes"`
+	Seconds   int64  `json:"secondsRunning"`
+	At        string `json:"at"`
 }
 
 type shardStatus struct {
@@ -158,7 +171,7 @@ func onTerminal(w io.Writer) bool {
 func statusOf(state *manifest.State) status {
 	s := status{
 		Cluster: fmt.Sprintf("%x", state.ClusterID()), Version: state.Version(), Shards: []shardStatus{}, Collections: []collectionStatus{},
-		Takeovers: []takeoverStatus{}, Moves: []moveStatus{},
+		Takeovers: []takeoverStatus{}, Moves: []moveStatus{}, Resharding: []reshardStatus{},
 	}
 	names := map[manifest.ShardStatus]string{manifest.ShardFree: "free", manifest.ShardHeld: "held", manifest.ShardDraining: "draining"}
 	at := map[manifest.ShardID]int{}
@@ -184,7 +197,21 @@ func statusOf(state *manifest.State) status {
 		s.Collections = append(s.Collections, cs)
 	}
 	s.addHistory(state)
+	s.addResharding(state)
 	return s
+}
+
+func (s *status) addResharding(state *manifest.State) {
+	for _, r := range state.Records(manifest.RecordReshard) {
+		number := func(field string) int64 { n, _ := r.Body.Lookup(field).AsInt64OK(); return n }
+		phase, _ := r.Body.Lookup("phase").StringValueOK()
+		key, _ := r.Body.Lookup("key").DocumentOK()
+		at, _ := r.Body.Lookup("at").DateTimeOK()
+		s.Resharding = append(s.Resharding, reshardStatus{
+			Namespace: r.ID, Key: key.String(), Phase: phase, Rows: number("rows"), RowsTotal: number("rowsTotal"), Bytes: number("bytes"),
+			Seconds: number("secsRunning"), At: time.UnixMilli(at).UTC().Format(time.RFC3339),
+		})
+	}
 }
 
 // addHistory finds takeovers and moves among the structural changes that the root remembers.

@@ -104,6 +104,12 @@ func printStatus(out io.Writer, s status) error {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%t\t%d\t%s\t%d\n", c.Namespace, c.Key, c.Sharded, c.Chunks, rows, c.Bytes)
 	}
+	if len(s.Resharding) > 0 {
+		fmt.Fprintln(w, "\nRESHARDING\tKEY\tPHASE\tROWS\tOF\tBYTES\tSECONDS\tSAID AT")
+		for _, r := range s.Resharding {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\n", r.Namespace, r.Key, r.Phase, r.Rows, r.RowsTotal, r.Bytes, r.Seconds, r.At)
+		}
+	}
 	if len(s.Takeovers) > 0 {
 		fmt.Fprintln(w, "\nTAKEOVER\tSHARD\tEPOCH\tBY")
 		for _, t := range s.Takeovers[:min(recentMax, len(s.Takeovers))] {

@@ -21,6 +21,7 @@ func (s *Commands) diagnostics() []Command {
 		{Name: "getLog", Help: "recent log lines: there are none here", Admin: true, Run: s.getLog},
 		{Name: "getCmdLineOpts", Help: "how the process was started", Admin: true, Run: s.getCmdLineOpts},
 		{Name: "currentOp", Help: "commands under way in this router", Admin: true, Fields: []string{"*"}, Run: s.currentOp},
+		{Name: "killOp", Help: "ends what gives a collection another shard key", Admin: true, Fields: []string{"op"}, Run: s.killOp},
 		{Name: "listCommands", Help: "the commands", Run: s.listCommands},
 		{Name: "atlasVersion", Help: "tells that this is not Atlas", Run: s.atlasVersion},
 	}

@@ -17,6 +17,10 @@ func (s *Commands) sharding() []Command {
 			Fields:  []string{"key", "unique", "splitPoints", "numInitialChunks", "collation", "timeseries", "presplitHashedZones", "requireShardKey"},
 			Ignored: []string{"enforceUniquenessCheck", "implicitlyCreateIndex"},
 		},
+		{
+			Name: "refineCollectionShardKey", Help: "adds fields behind those of the shard key", Admin: true, Run: s.refineCollectionShardKey,
+			Fields: []string{"key"}, Ignored: []string{"enforceUniquenessCheck"},
+		},
 		{Name: "listShards", Help: "the shards and who holds them", Admin: true, Fields: []string{"filter"}, Run: s.listShards},
 		{Name: "balancerStatus", Help: "whether chunks are moved by themselves", Admin: true, Run: s.balancerStatus},
 	}

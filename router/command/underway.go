@@ -90,4 +90,6 @@ func (r running) describe(took time.Duration, wall time.Time) bson.Raw {
 }
 
 // operations is $currentOp.
-func (s *Commands) operations() []bson.Raw { return s.underway.list(s.host.Mono(), s.host.Wall()) }
+func (s *Commands) operations() []bson.Raw {
+	return append(s.underway.list(s.host.Mono(), s.host.Wall()), s.reshardings()...)
+}
