@@ -131,9 +131,11 @@ func (x ReshapeCollection) checkChunk(b *builder, old *Collection, i int, at Chu
 	return x.checkOwner(b, c)
 }
 
-// sameRows reports whether two references show the same rows of the same segment.
+// sameRows reports whether two references show the same rows of the same segment. One whose
+// rows were dropped has no keys.
 func sameRows(a, b SegmentRef) bool {
-	return a.Segment == b.Segment && a.FixedSeq == b.FixedSeq && a.Clip.Equal(b.Clip)
+	return a.Segment == b.Segment && a.FixedSeq == b.FixedSeq && a.Clip.Equal(b.Clip) &&
+		bytes.Equal(a.MinKey, b.MinKey) && bytes.Equal(a.MaxKey, b.MaxKey)
 }
 
 // create makes the collection with its data.

@@ -113,6 +113,18 @@ type (
 	// DropCollection is a Change: removes the collection and its chunks; their segments
 	// become candidates for GC. Conflicts when ID does not exist.
 	DropCollection struct{ ID CollectionID }
+	// DropRange is a Change: the rows from Min up to Max leave, however many they are. Chunks
+	// that reach out of the range are cut; each chunk inside it has a new version and no
+	// references but those whose retry ids are in force, which show no row. The collection
+	// gets the next DataVersion, and the hold ends. Preconditions: Hold stands, as given;
+	// no job rewrites the collection; every chunk that the range touches is of a free shard,
+	// or of one among Owners at its present epoch: an owner that is named has flushed under
+	// the hold.
+	DropRange struct {
+		Hold     RangeHold
+		Min, Max Bound
+		Owners   []OwnerAt
+	}
 	// Claim is a Change: the next epoch of a shard, held by Holder. A shard that was not
 	// free gets its old epoch added to OpenEpochs, and keeps the longer of both leases.
 	// Precondition: Epoch is the one seen.

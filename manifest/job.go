@@ -1,6 +1,8 @@
 package manifest
 
 import (
+	"slices"
+
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
@@ -25,4 +27,16 @@ func (j Job) Builds() CollectionID {
 // will have.
 func JobDetail(builds CollectionID, ns string) bson.Raw {
 	return bson.Raw(bsoncore.NewDocumentBuilder().AppendInt64(buildsField, int64(builds)).AppendString("ns", ns).Build())
+}
+
+// Resharding reports whether a job rewrites the collection of that name under another key. It
+// notices what is written meanwhile, but not that references go without a trace.
+func (s *State) Resharding(ns string) bool {
+	return slices.ContainsFunc(s.jobs, func(j Job) bool {
+		if j.Kind != JobReshard || len(j.Detail) == 0 {
+			return false
+		}
+		name, _ := j.Detail.Lookup("ns").StringValueOK()
+		return name == ns
+	})
 }

@@ -125,7 +125,7 @@ func (r *Router) flushAll(ctx context.Context, s *manifest.State, c *manifest.Co
 	defer cancel()
 	a.begun = true
 	for {
-		owners, err := r.flushOwners(ctx, a, s, c)
+		owners, err := r.flushOwners(ctx, a, s, c, shardkey.Range{})
 		if err == nil {
 			return owners, nil
 		}

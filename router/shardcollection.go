@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/granarydb/granary/chunkstore/mongoerr"
@@ -168,7 +169,7 @@ func (n *NewCollection) over(c manifest.Collection) manifest.Collection {
 }
 
 func (r *Router) reshapeMarked(ctx context.Context, a *attempts, s *manifest.State, c *manifest.Collection, n NewCollection) error {
-	owners, err := r.flushOwners(ctx, a, s, c)
+	owners, err := r.flushOwners(ctx, a, s, c, shardkey.Range{})
 	if err != nil {
 		return err
 	}
@@ -195,26 +196,34 @@ func (r *Router) reshapeMarked(ctx context.Context, a *attempts, s *manifest.Sta
 	return err
 }
 
-// flushOwners makes every owner of the collection's chunks see root s, and flush.
-func (r *Router) flushOwners(ctx context.Context, a *attempts, s *manifest.State, c *manifest.Collection) ([]manifest.OwnerAt, error) {
-	var owners []manifest.OwnerAt
+// flushOwners makes every owner of a part of the collection see root s, and flush.
+func (r *Router) flushOwners(ctx context.Context, a *attempts, s *manifest.State, c *manifest.Collection, part shardkey.Range) ([]manifest.OwnerAt, error) {
+	owners := ownersOf(s, c, part)
+	errs := make([]error, len(owners))
+	r.each(len(owners), func(i int) {
+		_, errs[i] = ask(ctx, a, s, owners[i].Shard, func(o rpc.Owner) (*rpc.FlushReply, error) {
+			return o.Flush(ctx, &rpc.FlushRequest{Header: a.header(s, c, owners[i].Shard)})
+		})
+	})
+	for i := range owners {
+		a.answered(ctx, owners[i].Shard, errs[i])
+	}
+	return owners, firstError(errs)
+}
+
+// ownersOf are the holders of a part of the collection, by shard.
+func ownersOf(s *manifest.State, c *manifest.Collection, part shardkey.Range) (owners []manifest.OwnerAt) {
 	seen := make(map[manifest.ShardID]bool)
-	for chunk := range s.Chunks(c.ID) {
+	for chunk := range s.ChunksIn(c.ID, part) {
 		h := s.Shard(chunk.Shard)
 		if h == nil || seen[h.ID] || h.Status == manifest.ShardFree {
 			continue
 		}
 		seen[h.ID] = true
-		_, err := ask(ctx, a, s, h.ID, func(o rpc.Owner) (*rpc.FlushReply, error) {
-			return o.Flush(ctx, &rpc.FlushRequest{Header: a.header(s, c, h.ID)})
-		})
-		a.answered(ctx, h.ID, err)
-		if err != nil {
-			return nil, err
-		}
 		owners = append(owners, manifest.OwnerAt{Shard: h.ID, Epoch: h.Epoch})
 	}
-	return owners, nil
+	slices.SortFunc(owners, func(a, b manifest.OwnerAt) int { return strings.Compare(string(a.Shard), string(b.Shard)) })
+	return owners
 }
 
 // commit makes one Edit of changes, once.

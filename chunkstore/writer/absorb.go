@@ -42,6 +42,7 @@ func (s *shard) absorb(st *manifest.State) {
 	for _, c := range s.chunks {
 		s.dropCovered(c)
 	}
+	s.pause()
 }
 
 // differing are the chunks that are not the shard's any more under their id and version,
@@ -96,6 +97,7 @@ func (s *shard) recut(gone []*chunk, come []*manifest.Chunk) {
 	s.w.memory.chunks.Add(int64(len(come) - len(gone)))
 	for _, c := range gone {
 		c.gone = true
+		c.resume()
 		delete(s.chunks, c.info.ID)
 	}
 	added := make([]*chunk, 0, len(come))

@@ -27,8 +27,18 @@ type chunk struct {
 	// held is closed to reads and writes while the chunk is given away, or the outcome of
 	// that is not known; nil: open.
 	held *gate
+	// paused is closed to them while a hold of a range in the root touches the chunk; nil: open.
+	paused *gate
 	// gone: the root shows that this is no chunk of this shard any more.
 	gone bool
+}
+
+// gate keeps reads and writes of the chunk waiting; nil: none does. Requires: the mutex.
+func (c *chunk) gate() *gate {
+	if c.held != nil {
+		return c.held
+	}
+	return c.paused
 }
 
 func newChunk(info *manifest.Chunk) *chunk {

@@ -270,7 +270,7 @@ func (x *exec) writable(t int) (*chunk, *gate, error) {
 	if c == nil || s.reshaping[x.r.Collection] || !sameRules(s.state.Collection(x.r.Collection), x.coll) {
 		return nil, nil, errStale
 	}
-	return c, c.held, nil
+	return c, c.gate(), nil
 }
 
 // enter waits until the chunk of op may be used and, for a retryable one, until its retry

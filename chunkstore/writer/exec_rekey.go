@@ -103,10 +103,10 @@ func (x *exec) both(ctx context.Context, op *rpc.WriteOp, path []byte) (c, d *ch
 			return c, c, nil
 		}
 		d := x.s.owned(x.r.Collection, path[4:])
-		if d == nil || d.held == nil {
+		if d == nil || d.gate() == nil {
 			return c, d, nil
 		}
-		g, place := d.held, x.s.w.turns.join()
+		g, place := d.gate(), x.s.w.turns.join()
 		x.s.mu.Unlock()
 		if err := x.s.await(ctx, g, place); err != nil {
 			return nil, nil, err

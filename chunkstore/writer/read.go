@@ -107,8 +107,8 @@ func (s *shard) viewAll(r *rpc.ReadRequest) (f found, g *gate, err error) {
 		if c == nil {
 			return f, nil, fmt.Errorf("%w: chunk %d is not here in version %d", errkind.StaleVersion, t.ID, t.Version)
 		}
-		if c.held != nil && !broken(readsInHandoff) {
-			return f, c.held, nil
+		if g := c.gate(); g != nil && !broken(readsInHandoff) {
+			return f, g, nil
 		}
 		s.heatOf(c).read(t)
 		f.targets[i] = query.Target{View: c.view(), Ranges: t.Ranges, Key: coll.Key}

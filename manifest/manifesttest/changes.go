@@ -25,14 +25,18 @@ var changes = map[string]func(*args) manifest.Change{
 	"draining": func(l *args) manifest.Change {
 		return manifest.SetDraining{Shard: l.shard(0), Draining: l.has("on")}
 	},
-	"flush":   parseFlush,
-	"free":    parseFree,
-	"move":    parseMove,
-	"split":   parseSplit,
-	"merge":   parseMerge,
-	"batch":   parseBatch,
-	"direct":  parseDirect,
-	"advance": func(l *args) manifest.Change { return manifest.AdvanceFree{Shard: l.shard(0), Epoch: l.epoch()} },
+	"hold": func(l *args) manifest.Change {
+		return manifest.PutRecord{Record: l.hold().Record(), IfAbsent: true}
+	},
+	"drop-range": parseDropRange,
+	"flush":      parseFlush,
+	"free":       parseFree,
+	"move":       parseMove,
+	"split":      parseSplit,
+	"merge":      parseMerge,
+	"batch":      parseBatch,
+	"direct":     parseDirect,
+	"advance":    func(l *args) manifest.Change { return manifest.AdvanceFree{Shard: l.shard(0), Epoch: l.epoch()} },
 	"register": func(l *args) manifest.Change {
 		j := manifest.Job{ID: l.id16(l.word(0)), Kind: "compact"}
 		if id := l.int("builds"); id != 0 {
@@ -115,12 +119,32 @@ func parseReshape(l *args) manifest.Change {
 			c.At = append(c.At, at)
 		}
 	}
-	for _, w := range strings.Fields(strings.ReplaceAll(l.named["owners"], ",", " ")) {
-		id, e := l.at(w)
-		c.Owners = append(c.Owners, manifest.OwnerAt{Shard: id, Epoch: e})
-	}
+	c.Owners = l.owners()
 	if l.named["job"] != "" {
 		c.Rebuilt = l.rebuilt(c)
+	}
+	return c
+}
+
+func (l *args) owners() (list []manifest.OwnerAt) {
+	for _, w := range strings.Fields(strings.ReplaceAll(l.named["owners"], ",", " ")) {
+		id, e := l.at(w)
+		list = append(list, manifest.OwnerAt{Shard: id, Epoch: e})
+	}
+	return list
+}
+
+// hold reads h1 db.c d..m: an id, a collection and a range.
+func (l *args) hold() manifest.RangeHold {
+	low, high := pair(l.word(2))
+	return manifest.RangeHold{ID: l.word(0), Collection: l.existing(l.word(1)).ID, Range: shardkey.Range{Min: low, Max: high}}
+}
+
+func parseDropRange(l *args) manifest.Change {
+	h := l.hold()
+	c := manifest.DropRange{Hold: h, Min: Bound(string(h.Range.Min), false), Max: Bound(string(h.Range.Max), true), Owners: l.owners()}
+	if m := l.named["max"]; m != "" {
+		c.Max = Bound(m, true)
 	}
 	return c
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/shardkey"
 )
 
 // Draw is a source of choices: a number in [0, n).
@@ -28,7 +29,7 @@ func RandomEdit(d Draw, s *manifest.State, op manifest.OpID) manifest.Edit {
 		g := &generator{draw: d, s: s}
 		kinds := []func() manifest.Change{
 			g.claim, g.flush, g.flush, g.flush, g.free, g.move, g.move, g.split, g.split, g.merge, g.merge,
-			g.compact, g.compact, g.batch, g.direct, g.create, g.drop, g.job, g.small, g.shard,
+			g.compact, g.compact, g.batch, g.direct, g.create, g.drop, g.dropRange, g.job, g.small, g.shard,
 		}
 		if c := kinds[d(len(kinds))](); c != nil {
 			e.Changes = append(e.Changes, c)
@@ -263,6 +264,29 @@ func (g *generator) drop() manifest.Change {
 		return nil
 	}
 	return manifest.DropCollection{ID: c.ID}
+}
+
+// dropRange announces one, or carries out one that was announced.
+func (g *generator) dropRange() manifest.Change {
+	h, ok := choose(g.draw, g.s.RangeHolds())
+	if !ok {
+		c, ok := choose(g.draw, g.chunksOf(""))
+		if !ok {
+			return nil
+		}
+		h = manifest.RangeHold{ID: fmt.Sprint(g.s.Version()), Collection: c.Collection, Range: shardkey.Range{Min: g.key(c)}}
+		if max := g.key(c); string(max) > string(h.Range.Min) {
+			h.Range.Max = max
+		}
+		return manifest.PutRecord{Record: h.Record(), IfAbsent: true}
+	}
+	x := manifest.DropRange{Hold: h, Min: Bound(string(h.Range.Min), false), Max: Bound(string(h.Range.Max), true)}
+	for _, h := range g.s.Shards() {
+		if !g.draw.chance(10) {
+			x.Owners = append(x.Owners, manifest.OwnerAt{Shard: h.ID, Epoch: h.Epoch})
+		}
+	}
+	return x
 }
 
 func (g *generator) job() manifest.Change {

@@ -17,6 +17,10 @@ func (s *Commands) chunks() []Command {
 			Fields: []string{"find", "bounds", "middle"}, Run: s.split,
 		},
 		{
+			Name: "dropRange", Help: "removes all documents of a shard-key range at once", Admin: true,
+			Fields: []string{"min", "max", "dryRun"}, Run: s.dropRange,
+		},
+		{
 			Name: "mergeChunks", Help: "makes one chunk of those between two bounds, all of one shard", Admin: true,
 			Fields: []string{"bounds"}, Run: s.mergeChunks,
 		},
@@ -82,6 +86,23 @@ func (s *Commands) split(ctx context.Context, c *call) (bson.Raw, error) {
 		return nil, err
 	}
 	return okReply(), nil
+}
+
+// dropRange is a command of our own: MongoDB would delete the documents one by one.
+func (s *Commands) dropRange(ctx context.Context, c *call) (bson.Raw, error) {
+	ns, min, max, dry := c.qualified(c.fields[0].value), c.doc("min"), c.doc("max"), c.bool("dryRun")
+	if c.mayWrite(ns); c.err == nil && (min == nil || max == nil) {
+		c.fail(mongoerr.New(mongoerr.InvalidOptions, "dropRange needs min and max, the bounds of what to remove: min: { ... }, max: { ... }"))
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	e, err := s.router.DropRange(ctx, ns, min, max, dry, c.maxTime)
+	if err != nil {
+		return nil, err
+	}
+	return ok(build().AppendInt32("chunks", int32(e.Chunks)).AppendInt64("rows", e.Rows).AppendInt64("bytes", e.Bytes).
+		AppendBoolean("estimated", e.Estimated)), nil
 }
 
 func (s *Commands) mergeChunks(ctx context.Context, c *call) (bson.Raw, error) {
