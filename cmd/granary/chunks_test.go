@@ -103,7 +103,21 @@ func TestChunksByHand(t *testing.T) {
 	if n, err := orders.CountDocuments(t.Context(), bson.D{}); n != 100 || err != nil {
 		t.Errorf("%d documents, %v", n, err)
 	}
+	drop := append([]string{"drop-range", "--min", `{"k": 5}`, "--max", `{"k": 55}`, "-o", "json"}, on...)
+	var d droppedRange
+	for _, args := range [][]string{append(drop, "--dry-run"), drop} {
+		if err := json.Unmarshal([]byte(ok(t, args...)), &d); err != nil || d.Chunks < 5 || d.DryRun && d.Rows != 50 {
+			t.Errorf("%+v, %v", d, err)
+		}
+		if n, err := orders.CountDocuments(t.Context(), bson.D{}); err != nil || d.DryRun && n != 100 || !d.DryRun && n != 50 {
+			t.Errorf("%d documents after %+v, %v", n, d, err)
+		}
+	}
+	if out := ok(t, append([]string{"drop-range", "--min", `{"k": 5}`, "--max", `{"k": 55}`}, on...)...); !strings.HasPrefix(out, "dropped: 0 documents of shop.orders in") {
+		t.Errorf("table: %s", out)
+	}
 	for _, c := range []struct{ args, want string }{
+		{`drop-range --min {"k":5} --max {"k":5}`, "is not below max"},
 		{`merge --bounds [{"k":10},{"k":35}]`, "cannot merge chunks of shards"},
 		{`merge --bounds [{"k":11},{"k":40}]`, "does not begin and end with chunks"},
 		{`move --find {"k":1} --to nowhere`, "Shard nowhere not found"},
@@ -132,6 +146,8 @@ func TestChunkErrorsSayWhatToType(t *testing.T) {
 		{`move --ns shop.orders --to shard01`, "--find"},
 		{`move --ns shop.orders --find {"k":1}`, `"to" not set`},
 		{`move --ns shop.orders --bounds [{"k":1}] --to shard01`, "--bounds: 1 documents"},
+		{`drop-range --ns shop.orders --min {"k":1}`, `"max" not set`},
+		{`drop-range --ns shop.orders --min 5 --max {"k":1}`, "a document is Extended JSON"},
 		{`merge --ns shop.orders`, "--bounds"},
 		{`merge --ns shop.orders --bounds [{"k":1},5]`, "a document is Extended JSON"},
 	} {

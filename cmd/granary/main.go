@@ -46,7 +46,7 @@ Every flag can be set by an environment variable: --store is GRANARY_STORE, and 
 		OnUsageError:          wrongUsage,
 		Commands: []*cli.Command{
 			localCommand(), writerCommand(), routerCommand(), initCommand(), statusCommand(),
-			splitCommand(), moveCommand(), mergeCommand(), fsckCommand(), doctorCommand(),
+			splitCommand(), moveCommand(), mergeCommand(), dropRangeCommand(), fsckCommand(), doctorCommand(),
 			snapshotCommand(), backupCommand(), restoreCommand(), versionCommand(),
 		},
 	}
