@@ -56,8 +56,14 @@ for (const to of ['Peter', 'Paul']) {
 let users = db.getSiblingDB('users');
 users.users.insertOne({ _id: 'peter', email: 'peter@example.com' });
 // Corrected: a dot where a comma belongs, and sh. for db.
-sh.shardCollection('users.identities', { identifier: 1 });
+// Corrected: the shard key itself is declared unique. A unique index on a collection that is not
+// sharded yet is refused, since a shard keeps apart what its shard key puts together.
+fails('unique before the shard key', 67, () => users.identities.createIndex({ identifier: 1 }, { unique: true }));
+sh.shardCollection('users.identities', { identifier: 1 }, true);
 sh.shardCollection('users.users', { _id: 1 });
+users.identities.ensureIndex({ identifier: 1 }, { unique: true });
+users.users.ensureIndex({ _id: 1 }, { unique: true });
+fails('unique without the shard key', 67, () => users.identities.createIndex({ id: 1 }, { unique: true }));
 users.identities.insertOne({ identifier: { user: 'peter' }, id: 'peter' });
 users.identities.insertOne({ identifier: { email: 'peter@example.com', user: 'peter' }, id: 'peter' });
 for (const [ns, at] of [['users.identities', { identifier: { m: 1 } }], ['users.users', { _id: 'm' }]]) {
@@ -73,6 +79,8 @@ ok('and explain says why', x.queryPlanner.winningPlan.hints.some((h) => /sub-doc
 // Corrected: an identity is one field.
 users.identities.deleteOne({ identifier: { email: 'peter@example.com', user: 'peter' } });
 users.identities.insertOne({ identifier: { email: 'peter@example.com' }, id: 'peter' });
+const dup = fails('one identity is one user', 11000, () => users.identities.insertOne({ identifier: { email: 'peter@example.com' }, id: 'paul' }));
+ok('E11000 names the index and the value', /E11000.*identifier_1.*peter@example.com/.test(dup.message));
 const identity = users.identities.findOne({ identifier: { email: 'peter@example.com' } });
 same('the user by the email', users.users.find({ _id: identity.id }).toArray(), [{ _id: 'peter', email: 'peter@example.com' }]);
 same('two queries, one shard each', [plan(users.identities.find({ identifier: { email: 'peter@example.com' } })).stage, plan(users.users.find({ _id: identity.id })).stage],
