@@ -15,8 +15,10 @@ import (
 type ShardFigures struct {
 	Shard  manifest.ShardID
 	Chunks int
-	// Documents counts exactly, with those that are in the log only.
+	// Documents counts exactly, with those that are in the log only; unless Estimated: then it
+	// is what the root says of segments.
 	Documents int64
+	Estimated bool
 	// Bytes is the uncompressed size of the documents: what is in segments, and for those
 	// that are not yet the average of the others.
 	Bytes int64
@@ -51,6 +53,9 @@ func (r *Router) figures(ctx context.Context, a *attempts, rd *read) ([]ShardFig
 		return nil, err
 	}
 	groups := rd.plan.ByShard()
+	if uncounted(groups) > countedMax {
+		return estimates(groups), nil
+	}
 	q := rd.request(2)
 	q.Mode = rpc.Count
 	streams, err := r.scatter(ctx, a, rd, groups, q)
@@ -65,8 +70,39 @@ func (r *Router) figures(ctx context.Context, a *attempts, rd *read) ([]ShardFig
 		}
 		all = append(all, f.ShardFigures)
 	}
+	return byShard(all), nil
+}
+
+// countedMax bounds what is read to make estimates of rows exact: a listing must not read a
+// large collection.
+const countedMax = 64 << 20
+
+// uncounted is the size of the chunks whose rows a count would have to read.
+func uncounted(groups []plan.Group) (bytes int64) {
+	for _, g := range groups {
+		for _, t := range g.Targets {
+			if t.Chunk.RowsEstimated {
+				bytes += t.Chunk.Bytes
+			}
+		}
+	}
+	return bytes
+}
+
+// estimates are the figures of what is in segments.
+func estimates(groups []plan.Group) []ShardFigures {
+	var all []ShardFigures
+	for _, g := range groups {
+		f := figuresOf(g)
+		f.Documents, f.Estimated = f.rows, true
+		all = append(all, f.ShardFigures)
+	}
+	return byShard(all)
+}
+
+func byShard(all []ShardFigures) []ShardFigures {
 	slices.SortFunc(all, func(a, b ShardFigures) int { return strings.Compare(string(a.Shard), string(b.Shard)) })
-	return all, nil
+	return all
 }
 
 // flushed are figures of what is in segments: rows documents.

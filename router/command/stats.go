@@ -10,9 +10,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
-// statistics is how large things are. Documents are counted exactly; size is that of the
-// documents, uncompressed, and storageSize what they take in the store. A document that is in
-// the log only counts with the average size of the others.
+// statistics is how large things are. Documents are counted exactly, unless that would read many
+// of them, after splits. size is that of the documents, uncompressed, and storageSize what they
+// take in the store. A document that is in the log only counts with the average size of the
+// others.
 func (s *Commands) statistics() []Command {
 	return []Command{
 		{Name: "dbStats", Aliases: []string{"dbstats"}, Help: "how large a database is", Fields: []string{"scale"}, Ignored: []string{"freeStorage"}, Run: s.dbStats},
