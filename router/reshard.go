@@ -1,6 +1,7 @@
 package router
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -82,9 +83,13 @@ func (r *Router) goal(ctx context.Context, ns Namespace, n NewCollection) (resha
 	if err != nil {
 		return reshard.Goal{}, err
 	}
+	kept := uniqueSpecs(c)
 	return reshard.Goal{
 		Key: n.Key, Unique: n.Unique, Points: sortedPoints(append(zoneEnds(planned), n.Points...)), Only: n.Only,
 		Finish: func(s *manifest.State, c manifest.Collection, points []shardkey.Bound) (f reshard.Final, err error) {
+			if !slices.EqualFunc(uniqueSpecs(&c), kept, bytes.Equal) {
+				return f, mongoerr.New(mongoerr.ConflictingOperationInProg, "unique indexes of %s were created or dropped while it was getting another shard key: try again", ns)
+			}
 			f.Collection = n.over(c)
 			if f.Collection.Zones, f.With, err = zonesUnder(s, &c, n.Key); err != nil {
 				return f, err
@@ -96,6 +101,16 @@ func (r *Router) goal(ctx context.Context, ns Namespace, n NewCollection) (resha
 			return f, err
 		},
 	}, nil
+}
+
+// uniqueSpecs are the unique indexes of a collection, which a shard key must go with.
+func uniqueSpecs(c *manifest.Collection) (specs [][]byte) {
+	for _, x := range c.Indexes {
+		if yes, _ := x.Spec.Lookup("unique").BooleanOK(); yes {
+			specs = append(specs, x.Spec)
+		}
+	}
+	return specs
 }
 
 // zonesUnder are the zone ranges of a collection under another key: those that were declared

@@ -9,11 +9,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/bucket/faultbucket"
 	"github.com/granarydb/granary/chunkstore/bucket/layer"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
+	"github.com/granarydb/granary/chunkstore/reader"
 	"github.com/granarydb/granary/chunkstore/reshard"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/manifest"
@@ -63,6 +66,14 @@ func tidy(t testing.TB, c *routertest.Cluster) {
 			t.Errorf("%s is still marked", coll.Namespace())
 		}
 	}
+	if n := orphans(t, c, s); n > 0 {
+		t.Errorf("%d segments are neither referenced nor garbage that GC knows", n)
+	}
+}
+
+// orphans counts the segments that only a listing finds.
+func orphans(t testing.TB, c *routertest.Cluster, s *manifest.State) (n int) {
+	t.Helper()
 	known := make(map[string]bool)
 	for _, d := range s.Dropped() {
 		known[d.Segment.Key()] = true
@@ -79,9 +90,10 @@ func tidy(t testing.TB, c *routertest.Cluster) {
 	}
 	for _, o := range list {
 		if !known[o.Key] {
-			t.Errorf("%s is neither referenced nor garbage that GC knows", o.Key)
+			n++
 		}
 	}
+	return n
 }
 
 // TestACollectionWithDocumentsGetsAnotherKey rewrites 1000 documents through many sorted runs
@@ -280,13 +292,24 @@ func disturb(t *testing.T, c *routertest.Cluster, seed uint64) {
 		coll := s.CollectionByName("db", "c")
 		if i == 3 {
 			for chunk := range s.Chunks(coll.ID) {
-				c.Stop(chunk.Shard)
+				if s.Shard(chunk.Shard).Status != manifest.ShardHeld {
+					break
+				}
+				if seed%4 == 3 {
+					c.Unplug(chunk.Shard) // nobody reaches it any more: another takes its shard
+				} else {
+					c.Stop(chunk.Shard)
+				}
 				break
 			}
 			continue
 		}
 		if coll.Sharded {
 			return // it is done
+		}
+		if i%2 == 1 {
+			moveAway(c, s, s.ChunkOf(coll.ID, key(t, coll, rng.IntN(300))))
+			continue
 		}
 		k, full, err := coll.Key.Bound(raw(t, fmt.Sprintf(`{"_id": %d}`, rng.IntN(300))))
 		if err != nil {
@@ -296,6 +319,77 @@ func disturb(t *testing.T, c *routertest.Cluster, seed uint64) {
 		_, _ = c.Root.Commit(context.Background(), manifest.Edit{Op: c.Host.ID16(), Changes: []manifest.Change{
 			manifest.Split{Chunk: chunk.At(), Points: []manifest.Bound{{Key: k, BSON: full}}},
 		}}) // or it is another chunk by now
+	}
+}
+
+// moveAway gives a chunk to another shard, unless it is another chunk by now.
+func moveAway(c *routertest.Cluster, s *manifest.State, chunk *manifest.Chunk) {
+	h := s.Shard(chunk.Shard)
+	owner, err := c.Dial(h.ID, h.Holder, "")
+	if err != nil {
+		return
+	}
+	for _, to := range s.Shards() {
+		if to.ID != h.ID && to.Status == manifest.ShardHeld {
+			_, _ = owner.Move(context.Background(), &rpc.MoveRequest{
+				Header: rpc.Header{Shard: h.ID, Collection: chunk.Collection, RootVersion: s.Version()}, Chunks: []manifest.ChunkAt{chunk.At()}, To: to.ID,
+			})
+			return
+		}
+	}
+}
+
+// TestARouterThatDiesAtAnyRequestLeavesTheCollectionWhole has the router that rewrites a
+// collection lose the store for ever at its n-th request, for every n, with and without the
+// effect of that request: all documents are there under the old key or the new one, they can
+// be written, and the next attempt succeeds.
+func TestARouterThatDiesAtAnyRequestLeavesTheCollectionWhole(t *testing.T) {
+	died := true
+	for n := 1; died; n++ {
+		for _, kind := range []faultbucket.Kind{faultbucket.Before, faultbucket.After} {
+			synctest.Test(t, func(t *testing.T) {
+				ctx := context.Background()
+				c := routertest.New(t, routertest.Options{Settings: small})
+				shelf(t, c.Router, 60)
+				before := find(t, c.Router, `{}`)
+				store := faultbucket.New(c.Bucket, c.Host, func(call faultbucket.Call) faultbucket.Fault {
+					switch {
+					case call.N == n:
+						return faultbucket.Fault{Kind: kind}
+					case call.N > n:
+						return faultbucket.Fault{Kind: faultbucket.Before}
+					}
+					return faultbucket.Fault{}
+				})
+				open := func(manifest.LocationID) (bucket.Bucket, error) { return store, nil }
+				dying := router.New(router.Config{
+					Root: manifest.NewRoot(bucket.NewCell(store), c.Host, nil), Bucket: store, Store: reader.NewStore(open, nil), Dialer: c, Host: c.Host, Settings: small,
+				})
+				living, die := c.Host.WithTimeout(ctx, 20*time.Second)
+				defer die()
+				err := dying.ShardCollection(living, ns, key1(t, `{"k": 1}`), 0)
+				if died = store.Calls() >= n; !died && err != nil {
+					t.Fatalf("request %d of %d: %v", n, store.Calls(), err)
+				}
+				r := c.NewRouter(small)
+				write(t, r, updateOf(t, `{"_id": 5}`, `{"$set": {"v": 0}}`))
+				if err := r.ShardCollection(ctx, ns, key1(t, `{"k": 1}`), 0); err != nil {
+					t.Fatalf("request %d, %v: the next attempt: %v", n, kind, err)
+				}
+				after := find(t, r, `{}`)
+				slices.Sort(before)
+				slices.Sort(after)
+				same(t, before, after)
+				c.Check()
+				s := c.State()
+				if len(s.Jobs()) > 0 || len(s.Records(manifest.RecordReshard)) > 0 || s.CollectionByName("db", "c").Reshaping() {
+					t.Errorf("request %d, %v: the next attempt left a job, a record or a mark", n, kind)
+				}
+			})
+		}
+		if t.Failed() {
+			t.Fatalf("at request %d", n)
+		}
 	}
 }
 

@@ -82,6 +82,7 @@ var testMay = map[string]string{
 	"chunkstore/bucket":           "what is handed in as a function comes from a bucket in tests",
 	"chunkstore/bucket/membucket": "the real thing over mocks: the store of most tests",
 	"chunkstore/bucket/layer":     "requests are counted in tests",
+	"chunkstore/bucket/dirbucket": "where memory is measured, the store is on disk",
 }
 
 const importFile = "imports_test.go"
