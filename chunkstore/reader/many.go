@@ -80,15 +80,15 @@ func (m *many) open(ctx context.Context, c *manifest.Chunk) {
 		r := m.store.cached(ctx, m.parts[i].ref, nil)
 		if r == nil {
 			rest := m.parts[i:]
-			_ = inParallel(len(rest), func(i int) error { return rest[i].open(ctx, m.store) })
+			_ = inParallel(len(rest), func(i int) error { return rest[i].open(ctx, m.store, len(rest)) })
 			return
 		}
 		m.parts[i].batch = r.Batch()
 	}
 }
 
-func (p *part) open(ctx context.Context, s *Store) error {
-	r, err := s.reader(ctx, p.ref)
+func (p *part) open(ctx context.Context, s *Store, together int) error {
+	r, err := s.open(ctx, p.ref, together)
 	if p.err = err; err == nil {
 		p.batch = r.Batch()
 	}

@@ -9,9 +9,26 @@ import (
 	"github.com/granarydb/granary/manifest"
 )
 
-// reader opens a reference's segment: from the cache, or with one GET.
+// A store of objects takes some 25 ms to the first byte, and 3 ms for wholeBytes: a segment as
+// small is fetched as a whole, so that a cold read of it waits once. Where more than wholeMax
+// are opened together, most of them are only asked for their filters, which are in the tails.
+const (
+	wholeBytes = 256 << 10
+	wholeMax   = 4
+)
+
+// reader opens a reference's segment, alone: from the cache, or with one GET.
 func (s *Store) reader(ctx context.Context, ref *manifest.SegmentRef) (*segment.Reader, error) {
-	return segment.Open(ctx, func(ctx context.Context, off, length int64) ([]byte, error) {
+	return s.open(ctx, ref, 1)
+}
+
+// open opens one of so many segments that are opened together.
+func (s *Store) open(ctx context.Context, ref *manifest.SegmentRef, together int) (*segment.Reader, error) {
+	open := segment.Open
+	if ref.Size <= s.whole && together <= wholeMax {
+		open = segment.OpenWhole
+	}
+	return open(ctx, func(ctx context.Context, off, length int64) ([]byte, error) {
 		return s.fetch(ctx, ref, off, length)
 	}, *ref, s.cache)
 }
@@ -87,7 +104,7 @@ func (o *opener) reader(ctx context.Context, i int) (*segment.Reader, error) {
 func (s *Store) openAll(ctx context.Context, refs []*manifest.SegmentRef) ([]*segment.Reader, error) {
 	readers := make([]*segment.Reader, len(refs))
 	err := inParallel(len(refs), func(i int) (err error) {
-		readers[i], err = s.reader(ctx, refs[i])
+		readers[i], err = s.open(ctx, refs[i], len(refs))
 		return err
 	})
 	return readers, err

@@ -51,6 +51,35 @@ func TestPointReadCostsOneTailPerSegmentAndOneBlock(t *testing.T) {
 	}
 }
 
+// A segment that is small is fetched as a whole: a cold point read is one GET for each segment
+// that may hold the key, in one round trip. With more than a few of them it is the tails alone.
+func TestSmallSegmentsAreFetchedAsAWhole(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ segments, cold int }{{1, 1}, {wholeMax, wholeMax}, {wholeMax + 1, wholeMax + 2}} {
+		w := newWorld(t)
+		w.store.whole = wholeBytes
+		for i := range c.segments {
+			rows := run(0, 0, 1, "")
+			for k := i; k < 200; k += c.segments {
+				rows = append(rows, put(k, 1, "v"))
+			}
+			w.add(rows...)
+		}
+		k := 10 * c.segments // in the oldest
+		read := func() {
+			if _, ok := w.get(k); !ok {
+				t.Fatalf("get %d: not there", k)
+			}
+		}
+		if n := w.spent(read); n != c.cold {
+			t.Errorf("%d segments: cold %d GETs, want %d", c.segments, n, c.cold)
+		}
+		if n := w.spent(read); n != 0 {
+			t.Errorf("%d segments: warm %d GETs", c.segments, n)
+		}
+	}
+}
+
 // With a version in the newest segment, older ones are not read: neither their blocks, nor
 // their tails once the newest is open.
 func TestPointReadStopsAtTheNewestVersion(t *testing.T) {

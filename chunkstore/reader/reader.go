@@ -98,6 +98,7 @@ type Store struct {
 	bucket   func(manifest.LocationID) (bucket.Bucket, error)
 	cache    *segment.Cache
 	prefetch *segment.Prefetch
+	whole    uint64 // wholeBytes
 }
 
 // What scans read ahead, in bytes as stored: each, and all of the process together.
@@ -109,7 +110,7 @@ const (
 // NewStore makes a Store. open names the bucket of a location; it is asked before every
 // request and does no I/O. A nil cache is allowed: everything is then read each time.
 func NewStore(open func(manifest.LocationID) (bucket.Bucket, error), cache *segment.Cache) *Store {
-	return &Store{bucket: open, cache: cache, prefetch: segment.NewPrefetch(prefetchBytes)}
+	return &Store{bucket: open, cache: cache, prefetch: segment.NewPrefetch(prefetchBytes), whole: wholeBytes}
 }
 
 // Apart is a Store of the same buckets with a cache of its own: for work that reads much once,
@@ -196,7 +197,7 @@ func (s *Store) Retries(ctx context.Context, v View, now int64) ([]segment.Retry
 		if !ok {
 			return nil
 		}
-		r, err := s.reader(ctx, refs[i])
+		r, err := s.open(ctx, refs[i], len(refs))
 		if err != nil {
 			return err
 		}

@@ -54,8 +54,12 @@ func newWorld(t failer) *world {
 // cool forgets everything that was cached.
 func (w *world) cool() { w.store = w.open(w.bucket) }
 
+// open makes a store to which the segments of tests, all of them small, are as large ones:
+// tail and blocks are fetched apart.
 func (w *world) open(b bucket.Bucket) *Store {
-	return NewStore(func(manifest.LocationID) (bucket.Bucket, error) { return b, nil }, segment.NewCache(64<<20))
+	s := NewStore(func(manifest.LocationID) (bucket.Bucket, error) { return b, nil }, segment.NewCache(64<<20))
+	s.whole = 0
+	return s
 }
 
 // add uploads rows as one segment and appends its reference to the chunk.

@@ -27,19 +27,40 @@ type Reader struct {
 	fetch Fetch
 	cache *Cache
 	tail  *tail
+	whole []byte // of OpenWhole, when it fetched
 }
 
 // Open reads the tail of the segment with exactly one Fetch, or none when it is cached.
 // It does not look at the clip: that is whose rows are asked for.
 func Open(ctx context.Context, fetch Fetch, ref manifest.SegmentRef, cache *Cache) (*Reader, error) {
+	return openSegment(ctx, fetch, ref, cache, false)
+}
+
+// OpenWhole is Open for a small segment: when the tail is not cached, its one Fetch is of the
+// whole object, and this Reader needs no other. The object is kept as long as the Reader is.
+func OpenWhole(ctx context.Context, fetch Fetch, ref manifest.SegmentRef, cache *Cache) (*Reader, error) {
+	return openSegment(ctx, fetch, ref, cache, true)
+}
+
+func openSegment(ctx context.Context, fetch Fetch, ref manifest.SegmentRef, cache *Cache, whole bool) (*Reader, error) {
 	r := &Reader{id: ref.Segment, fetch: fetch, cache: cache}
 	v, err := cache.get(ctx, cacheKey{ref.Segment.Random, tailBlock}, func() (value, error) {
 		if ref.TailLength > maxTailBytes || ref.TailOffset < headerSize || ref.TailOffset > 1<<62 {
 			return nil, corruptf("reference to a tail at %d of %d bytes", ref.TailOffset, ref.TailLength)
 		}
+		if whole {
+			b, err := r.read(ctx, 0, ref.TailOffset+uint64(ref.TailLength))
+			if err != nil {
+				return nil, err
+			}
+			r.whole = b
+		}
 		b, err := r.read(ctx, ref.TailOffset, uint64(ref.TailLength))
 		if err != nil {
 			return nil, err
+		}
+		if whole {
+			b = bytes.Clone(b) // or a cached tail would keep the object alive
 		}
 		return parseTail(b, &ref)
 	})
@@ -97,8 +118,11 @@ func (r *Reader) get(ctx context.Context, c manifest.CollectionID, key []byte, l
 	return Row{}, false, nil
 }
 
-// read is one Fetch of exactly these bytes.
+// read is one Fetch of exactly these bytes, or none when they are at hand.
 func (r *Reader) read(ctx context.Context, off, length uint64) ([]byte, error) {
+	if n := uint64(len(r.whole)); off <= n && length <= n-off {
+		return r.whole[off : off+length : off+length], nil
+	}
 	b, err := r.fetch(ctx, int64(off), int64(length))
 	if errors.Is(err, errkind.Invalid) { // the range begins beyond the end
 		return nil, corruptf("nothing at %d: %v", off, err)

@@ -52,7 +52,7 @@ func TestActsCostTheirRequests(t *testing.T) {
 			diff(t, len(reply.Docs), 1)
 		}
 		one(20)
-		cost("a cold point read of one segment", "get seg=2")
+		cost("a cold point read of one small segment", "get seg=1")
 		one(20)
 		cost("the same again", "")
 		c.insert("{_id: 5}")

@@ -212,8 +212,13 @@ func TestMissingSegment(t *testing.T) {
 		p := w.process("p").holds("a")
 		w.collection("a")
 		c := w.client()
-		for i := range 200 {
-			c.insert(fmt.Sprintf(`{_id: %d, s: "%s"}`, i, strings.Repeat("x", 900)))
+		noise := rand.New(rand.NewPCG(1, 1))
+		for i := range 400 { // a segment that is not read as a whole
+			var s strings.Builder
+			for range 200 {
+				fmt.Fprintf(&s, "%016x", noise.Uint64())
+			}
+			c.insert(fmt.Sprintf(`{_id: %d, s: "%s"}`, i, s.String()))
 		}
 		check(t, p.Release(t.Context(), "a"))
 		p.kill()

@@ -69,7 +69,7 @@ func TestRequestsOfAPlannedMove(t *testing.T) {
 		x.insert(0, 50)
 		x.costs("move of a chunk with unflushed rows", "put root=1 put seg=1", func() { x.move(x.chunks()[0], "shard03") })
 		x.costs("move of a chunk without", "put root=1", func() { x.move(x.chunks()[0], "shard01") })
-		x.costs("read after it", "get seg=2", func() { x.find(7) })
+		x.costs("read after it", "get seg=1", func() { x.find(7) })
 		x.costs("write after it", "put wal=1", func() { x.insert(60, 1) })
 	})
 }

@@ -58,8 +58,8 @@ func TestBatchesAreBounded(t *testing.T) {
 	}
 }
 
-// A point is a point read: one block, while filters answer for the other segments; a list
-// of cold points waits for the bucket once for the first, and then once for many.
+// A point is a point read: one GET for each small segment that may hold it; a list of cold
+// points waits for the bucket once for the first, and then once for many.
 func TestPointsAreReadWithoutScans(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -85,8 +85,8 @@ func TestPointsAreReadWithoutScans(t *testing.T) {
 			}
 			return cur.Stats().BucketRequests, time.Since(begin) / latency
 		}
-		if n, waits := read(w.point(docs[10])); n != 5 || waits != 2 {
-			t.Errorf("one point: %d requests, %d round trips; want 4 tails and a block in 2", n, waits)
+		if n, waits := read(w.point(docs[10])); n != 4 || waits != 1 {
+			t.Errorf("one point: %d requests, %d round trips; want 4 in 1", n, waits)
 		}
 		var points []shardkey.Range
 		for _, d := range docs[:30] {
