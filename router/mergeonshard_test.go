@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/granarydb/granary/chunkstore/mongoerr"
+	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/router"
 	"github.com/granarydb/granary/router/routertest"
 )
@@ -147,5 +149,31 @@ func TestASplitOnAnOldMapIsRight(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantCode(t, split(old, 17), mongoerr.NamespaceNotSharded)
+	})
+}
+
+// TestAChunkThatCameIsMerged: a chunk that moved to a shard has a floor of its own there, which
+// nothing but a flush takes away, also when there is nothing to flush.
+func TestAChunkThatCameIsMerged(t *testing.T) {
+	in(t, routertest.Options{Shards: 2}, func(t *testing.T, c *routertest.Cluster) {
+		ctx := context.Background()
+		thirds(t, c.Router)
+		coll := c.State().CollectionByName("db", "c")
+		place := func(at int, to manifest.ShardID) {
+			if c.State().ChunkOf(coll.ID, key(t, coll, at)).Shard != to {
+				c.Move(coll, key(t, coll, at), to)
+			}
+		}
+		place(5, "shard01")
+		place(15, "shard02")
+		place(25, "shard01")
+		rows(t, c.Router, 10) // shard01's log has something
+		place(5, "shard02")   // and nothing of it is left there
+		place(15, "shard01")
+		if err := c.Router.MergeOnShard(ctx, ns, "shard01", 0, 5*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		same(t, 2, c.State().NumChunks(coll.ID))
+		same(t, all(10), find(t, c.Router, `{}`, sorted(t, `{"_id": 1}`)))
 	})
 }

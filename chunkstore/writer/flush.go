@@ -184,7 +184,8 @@ func (s *shard) flushSoon(background bool) (*job, error) {
 	return j, nil
 }
 
-// Flush makes everything the shard acknowledged so far part of segments.
+// Flush makes everything the shard acknowledged so far part of segments, and its floor the one
+// of all its chunks: a chunk that came has one of its own until then, and merges want equal ones.
 func (w *Writer) Flush(ctx context.Context, r *rpc.FlushRequest) (*rpc.FlushReply, error) {
 	ctx, cancel := w.deadline(ctx, &r.Header)
 	defer cancel()
@@ -221,7 +222,8 @@ func (w *Writer) Flush(ctx context.Context, r *rpc.FlushRequest) (*rpc.FlushRepl
 	}
 }
 
-// flushedTo reports whether nothing at or below pos is unflushed, and in which root.
+// flushedTo reports whether nothing at or below pos is unflushed, no floor of a chunk's own is
+// at or below it, and in which root.
 func (s *shard) flushedTo(pos manifest.Position) (manifest.Version, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,6 +231,9 @@ func (s *shard) flushedTo(pos manifest.Position) (manifest.Version, bool) {
 		return 0, false
 	}
 	for _, c := range s.chunks {
+		if own := c.info.OwnFloor; s.rootFloor.Less(own) && !pos.Less(own) {
+			return 0, false
+		}
 		if floor := s.floor(c); floor.Less(pos) && (c.mem.below(pos) || c.frozen.below(pos) || len(c.retries.unflushed(floor)) > 0) {
 			return 0, false
 		}
