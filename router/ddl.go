@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/granarydb/granary/chunkstore/expiry"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/manifest"
@@ -313,7 +314,9 @@ func (r *Router) EnableSharding(ctx context.Context, db string, maxTime time.Dur
 func (r *Router) AlterIndexes(ctx context.Context, ns Namespace, create bool, change func(*manifest.Collection) ([]manifest.Index, error), maxTime time.Duration) (was *manifest.Collection, now *manifest.Collection, err error) {
 	ctx, a, cancel := r.begin(ctx, maxTime)
 	defer cancel()
+	owners := make(map[manifest.ShardID]manifest.CollectionID)
 	s, err := r.change(ctx, a, func(s *manifest.State) ([]manifest.Change, error) {
+		clear(owners)
 		was = s.CollectionByName(ns.Database, ns.Collection)
 		if was == nil {
 			if !create {
@@ -332,6 +335,11 @@ func (r *Router) AlterIndexes(ctx context.Context, ns Namespace, create bool, ch
 		if slices.EqualFunc(indexes, was.Indexes, sameIndex) {
 			return nil, nil
 		}
+		if expiry.Of(was) != nil || expiry.Of(&manifest.Collection{Indexes: indexes}) != nil {
+			for chunk := range s.Chunks(was.ID) {
+				owners[chunk.Shard] = was.ID
+			}
+		}
 		n := *was
 		n.Indexes = indexes
 		return []manifest.Change{manifest.AlterCollection{Was: *was, Now: n}}, nil
@@ -339,6 +347,7 @@ func (r *Router) AlterIndexes(ctx context.Context, ns Namespace, create bool, ch
 	if err != nil {
 		return nil, nil, err
 	}
+	r.tell(ctx, a, s, owners)
 	return was, s.CollectionByName(ns.Database, ns.Collection), nil
 }
 

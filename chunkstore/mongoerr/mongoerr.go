@@ -31,6 +31,7 @@ const (
 	ZoneStillInUse             Code = 163
 	ZoneNotFound               Code = 177
 	RangeOverlapConflict       Code = 178
+	InvalidIndexOption         Code = 197 // InvalidIndexSpecificationOption
 	ConversionFailure          Code = 241
 	UnsupportedOpQueryCommand  Code = 352
 	Overflow                   Code = 15
@@ -104,7 +105,7 @@ var names = map[Code]string{
 	CannotCreateIndex: "CannotCreateIndex", IndexAlreadyExists: "IndexAlreadyExists",
 	ShardNotFound: "ShardNotFound", InvalidOptions: "InvalidOptions",
 	InvalidNamespace: "InvalidNamespace", IndexOptionsConflict: "IndexOptionsConflict",
-	IndexKeySpecsConflict: "IndexKeySpecsConflict", NetworkTimeout: "NetworkTimeout",
+	IndexKeySpecsConflict: "IndexKeySpecsConflict", InvalidIndexOption: "InvalidIndexSpecificationOption", NetworkTimeout: "NetworkTimeout",
 	ShutdownInProgress: "ShutdownInProgress", OperationFailed: "OperationFailed",
 	WriteConflict: "WriteConflict", ConflictingOperationInProg: "ConflictingOperationInProgress",
 	NamespaceNotSharded: "NamespaceNotSharded", CommandNotSupported: "CommandNotSupported",

@@ -9,11 +9,11 @@ const (
 	countFewPart = 16
 )
 
-// Count is the exact number of live rows of the view. Where the chunk's own count is exact
-// it is taken, and only the unflushed rows are compared with the segments, which for new
+// Count is the exact number of live rows of the view. Where the chunk's own count is exact,
+// and nothing in it can be expired, it is taken, and only the unflushed rows are compared with the segments, which for new
 // keys are their filters; otherwise all rows are counted. Errors: those of Iter.
 func (s *Store) Count(ctx context.Context, v View) (int64, error) {
-	if !v.Chunk.RowsEstimated {
+	if !v.Chunk.RowsEstimated && v.Expired == nil {
 		if n, ok, err := s.adjust(ctx, v); ok || err != nil {
 			return n, err
 		}

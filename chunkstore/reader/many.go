@@ -31,7 +31,7 @@ func (s *Store) GetMany(ctx context.Context, v View, keys [][]byte) []Found {
 	for i, key := range keys {
 		f := &found[i]
 		row, ok, err := v.unflushed(key)
-		if f.Row, f.Live, f.Err = row, ok && !row.Delete, err; !ok && err == nil {
+		if f.Row, f.Live, f.Err = row, ok && v.live(&row), err; !ok && err == nil {
 			left = append(left, &wanted{key: key, found: f})
 		}
 	}
@@ -40,6 +40,9 @@ func (s *Store) GetMany(ctx context.Context, v View, keys [][]byte) []Found {
 		m := many{store: s, collection: v.Chunk.Collection, keys: part}
 		m.open(ctx, v.Chunk)
 		for m.round(ctx) {
+		}
+		for _, w := range part {
+			w.found.Live = w.found.Live && v.live(&w.found.Row)
 		}
 	}
 	return found

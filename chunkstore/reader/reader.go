@@ -63,6 +63,7 @@ import (
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/manifest/shardkey"
+	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 // Mem is an immutable snapshot of unflushed rows of one chunk: the newest version of each
@@ -88,6 +89,14 @@ type View struct {
 	// Mems are the owner's unflushed rows of the chunk, newest first; none for whoever
 	// reads a chunk of a free shard.
 	Mems []Mem
+	// Expired reports whether a row's document is expired at the moment of the view; such a
+	// row counts as a deletion. Nil: nothing expires.
+	Expired func(doc bson.Raw) bool
+}
+
+// live reports whether a row, the newest of its key, is there.
+func (v *View) live(row *segment.Row) bool {
+	return !row.Delete && (v.Expired == nil || !v.Expired(row.Doc))
 }
 
 // Store reads any number of chunks through one cache. Safe for concurrent use.
@@ -123,17 +132,17 @@ func (s *Store) Open(ctx context.Context, ref *manifest.SegmentRef) (*segment.Re
 }
 
 // Get finds the newest row of a key. live is false when there is none, or when the newest is
-// a deletion, which is then the row. Errors: Invalid (the key is outside the chunk),
+// a deletion or expired, and that is then the row. Errors: Invalid (the key is outside the chunk),
 // NotFound (a segment is gone), Corrupt, those of the bucket.
 func (s *Store) Get(ctx context.Context, v View, key []byte) (row segment.Row, live bool, err error) {
 	if row, ok, err := v.unflushed(key); ok || err != nil {
-		return row, ok && !row.Delete, err
+		return row, ok && v.live(&row), err
 	}
 	row, ok, err := s.find(ctx, v.Chunk, key)
 	if err != nil || !ok {
 		return segment.Row{}, false, err
 	}
-	return row, !row.Delete, nil
+	return row, v.live(&row), nil
 }
 
 // unflushed looks a key up in the memtables. Errors: Invalid.

@@ -26,6 +26,7 @@ type Iter struct {
 	// waiting are the references that are not open, by first, in scan order.
 	waiting []*source
 	row     segment.Row
+	view    View
 	steps   uint
 	err     error
 
@@ -61,7 +62,7 @@ func (s *Store) Scan(ctx context.Context, v View, r shardkey.Range, reverse bool
 
 // scanMems walks over the unflushed rows only.
 func (s *Store) scanMems(ctx context.Context, v View, r shardkey.Range, reverse bool) *Iter {
-	it := &Iter{store: s, collection: v.Chunk.Collection, reverse: reverse}
+	it := &Iter{store: s, collection: v.Chunk.Collection, reverse: reverse, view: v}
 	slots := make([]*source, len(v.Mems)+2*len(v.Chunk.Refs))
 	room := len(v.Mems) + len(v.Chunk.Refs)
 	it.heap, it.waiting = slots[:0:room], slots[room:room]
@@ -81,7 +82,7 @@ func (it *Iter) Want(rows func() int64) { it.want = rows }
 // Next moves to the next row. It is false at the end, and after an error.
 func (it *Iter) Next(ctx context.Context) bool {
 	for it.step(ctx) {
-		if !it.row.Delete {
+		if it.view.live(&it.row) {
 			return true
 		}
 	}

@@ -32,6 +32,7 @@ func (s *shard) absorb(st *manifest.State) {
 	}
 	old := s.state
 	s.state, s.rootFloor, s.reshaping = st, now.Floor, reshaping(st)
+	s.learnRules()
 	if s.log.drop(now.Floor); s.long != nil {
 		close(s.long.opened) // those who still find it too long wait again
 		s.long = nil

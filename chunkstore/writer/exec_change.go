@@ -249,8 +249,8 @@ func (x *exec) pathOf(doc bson.Raw) ([]byte, error) {
 	return path, nil
 }
 
-// present is the present document of a row, pending or durable; nil: none. The row's latch
-// keeps it present. Errors: errStale, those of a read.
+// present is the present document of a row, pending or durable; nil: none, or an expired one.
+// The row's latch keeps it present. Errors: errStale, those of a read.
 func (x *exec) present(ctx context.Context, op *rpc.WriteOp, path []byte) (bson.Raw, error) {
 	for {
 		c, err := x.enter(ctx, op)
@@ -262,36 +262,41 @@ func (x *exec) present(ctx context.Context, op *rpc.WriteOp, path []byte) (bson.
 		if !inside {
 			return nil, errStale
 		}
-		if doc, gone, err := x.rowIn(ctx, c, path); err != nil || !gone {
+		if doc, _, gone, err := x.rowIn(ctx, c, path); err != nil || !gone {
 			return doc, err
 		}
 	}
 }
 
-// rowIn is present for a row of chunk c; gone: there is no such chunk here any more.
-func (x *exec) rowIn(ctx context.Context, c *chunk, path []byte) (doc bson.Raw, gone bool, err error) {
+// rowIn is present for a row of chunk c; over: there is an expired document, whose place
+// another one takes; gone: there is no such chunk here any more.
+func (x *exec) rowIn(ctx context.Context, c *chunk, path []byte) (doc bson.Raw, over, gone bool, err error) {
 	for {
 		x.s.mu.Lock()
 		if err := x.s.endErr; err != nil || c.gone {
 			x.s.mu.Unlock()
-			return nil, true, err
+			return nil, false, true, err
 		}
 		r, b := x.s.unflushedRow(c, path)
 		x.depend(b)
-		v := reader.View{Chunk: c.info}
+		v := reader.View{Chunk: c.info, Expired: x.s.expired(x.r.Collection)}
 		x.s.mu.Unlock()
-		if r != nil {
-			return r.doc, false, nil
+		switch {
+		case r == nil:
+		case r.live() && v.Expired != nil && v.Expired(r.doc):
+			return nil, true, false, nil
+		default:
+			return r.doc, false, false, nil
 		}
 		row, live, err := x.s.flushedRow(ctx, v, path[4:])
 		if err == nil && live {
-			return row.Doc, false, nil
+			return row.Doc, false, false, nil
 		}
 		if err == nil {
-			return nil, false, nil
+			return nil, row.Key != nil && !row.Delete, false, nil
 		}
 		if err = x.s.missing(ctx, err, v.Chunk); !errors.Is(err, errOtherRefs) {
-			return nil, false, err
+			return nil, false, false, err
 		}
 	}
 }

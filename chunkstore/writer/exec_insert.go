@@ -26,6 +26,8 @@ type insertion struct {
 	chunk *chunk
 	view  reader.View // where to look whether the row exists; Chunk nil: nowhere
 	dup   bool
+	// over: there is an expired document, whose place this one takes.
+	over bool
 }
 
 // why says what stops a run of inserts.
@@ -133,7 +135,7 @@ func (x *exec) insertKnown(run []insertion) (done int, stop why, err error) {
 		if !known {
 			r, b := x.s.unflushedRow(c, in.path)
 			switch {
-			case r != nil && r.live():
+			case r != nil && r.live() && !x.takesOver(in, r):
 				x.depend(b)
 				if !x.duplicate(c, in) {
 					return i, fullBatch, nil
@@ -192,7 +194,7 @@ func (x *exec) insertedBefore(c *chunk, in *insertion) (bool, error) {
 
 // store appends the insert; false when the open batch has no room. Requires: the mutex.
 func (x *exec) store(c *chunk, in *insertion) bool {
-	ch := change{path: in.path, op: wal.Insert, doc: in.op.Doc}
+	ch := change{path: in.path, op: insertOver(in.over), doc: in.op.Doc}
 	if x.s.room(ch) {
 		ch.retry = x.entry(in.op, nil, insertedReply)
 		x.add(c, ch)
@@ -283,6 +285,7 @@ func (x *exec) look(ctx context.Context, run []insertion) error {
 				return err
 			}
 			part[j].dup = f.Live
+			part[j].over = !f.Live && f.Row.Key != nil && !f.Row.Delete
 		}
 	}
 	return x.lookForClashes(ctx, run)
@@ -316,12 +319,12 @@ func (x *exec) latchRun(run []insertion) (n int, err error) {
 			in.op.Op != (rpc.OpID{}) && !c.retries.loaded || x.s.latches.busy(in.latch) {
 			return n, nil // the run ends here; the next one begins with it
 		}
-		in.chunk, in.view, in.dup = c, reader.View{}, false
+		in.chunk, in.view, in.dup, in.over = c, reader.View{}, false, false
 		if r, b := x.s.unflushedRow(c, in.path); r == nil && mayHold(c.info, in.path[4:]) {
-			in.view.Chunk = c.info
+			in.view = reader.View{Chunk: c.info, Expired: x.s.expired(x.r.Collection)}
 		} else if r != nil && r.live() {
 			x.depend(b)
-			in.dup = true
+			in.dup = !x.takesOver(in, r)
 		}
 		x.s.latches.take(in.latch)
 		n++

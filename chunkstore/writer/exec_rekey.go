@@ -69,7 +69,7 @@ func (x *exec) rekey(ctx context.Context, m *mutation, many *piece, from change,
 		*res = rpc.WriteResult{MovesTo: doc}
 		return settled, nil
 	}
-	taken, gone, err := x.rowIn(ctx, d, to)
+	taken, over, gone, err := x.rowIn(ctx, d, to)
 	switch {
 	case err != nil:
 		return settled, err
@@ -87,7 +87,7 @@ func (x *exec) rekey(ctx context.Context, m *mutation, many *piece, from change,
 			return settled, err
 		}
 	}
-	return x.finishRekey(ctx, m, many, res, from, change{path: to, op: wal.Insert, doc: doc}, d)
+	return x.finishRekey(ctx, m, many, res, from, change{path: to, op: insertOver(over), doc: doc}, d)
 }
 
 // both finds the chunks of the operation and of another row, d: nil when that is another

@@ -101,6 +101,7 @@ func (s *shard) viewAll(r *rpc.ReadRequest) (f found, g *gate, err error) {
 		f.gained = max(s.since, s.gained[coll.ID])
 	}
 	f.targets = make([]query.Target, len(r.Targets))
+	expired := s.expired(coll.ID)
 	for i := range r.Targets {
 		t := &r.Targets[i]
 		c := s.target(r.Collection, t)
@@ -112,6 +113,7 @@ func (s *shard) viewAll(r *rpc.ReadRequest) (f found, g *gate, err error) {
 		}
 		s.heatOf(c).read(t)
 		f.targets[i] = query.Target{View: c.view(), Ranges: t.Ranges, Key: coll.Key}
+		f.targets[i].View.Expired = expired
 	}
 	return f, nil, nil
 }

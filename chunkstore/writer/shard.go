@@ -62,6 +62,10 @@ type shard struct {
 	// reshaping are the collections in state that take no writes now.
 	reshaping map[manifest.CollectionID]bool
 	chunks    map[manifest.ChunkID]*chunk
+	// rules are when documents expire, of the collections in which any do. judged is the latest
+	// moment by which that was decided, in Unix milliseconds.
+	rules  map[manifest.CollectionID]expiring
+	judged int64
 	// since is the version of the first root absorbed, and gained that with which a chunk of
 	// a collection last came from another shard; see exec_rekey.go for what readers need it.
 	since   manifest.Version

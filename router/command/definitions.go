@@ -18,7 +18,7 @@ func (s *Commands) definitions() []Command {
 				"expireAfterSeconds", "changeStreamPreAndPostImages", "encryptedFields", "requireShardKey"},
 			Ignored: []string{"autoIndexId", "idIndex", "storageEngine", "indexOptionDefaults", "validationLevel", "validationAction", "flags"},
 		},
-		{Name: "collMod", Help: "changes the options of a collection", Fields: []string{"requireShardKey"}, Run: s.collMod},
+		{Name: "collMod", Help: "changes the options of a collection", Fields: []string{"requireShardKey", "index"}, Run: s.collMod},
 		{Name: "drop", Help: "removes a collection", Run: s.drop, Ignored: []string{"collectionUUID"}},
 		{Name: "dropDatabase", Help: "removes a database and its collections", Run: s.dropDatabase},
 		{Name: "listDatabases", Help: "the databases", Admin: true, Fields: []string{"filter", "nameOnly"}, Ignored: []string{"authorizedDatabases"}, Run: s.listDatabases},
@@ -52,12 +52,20 @@ func (s *Commands) create(ctx context.Context, c *call) (bson.Raw, error) {
 }
 
 // collMod changes options. requireShardKey has owners refuse documents that lack a field of
-// the shard key; documents that are there already stay.
+// the shard key; documents that are there already stay. index: {name, expireAfterSeconds}
+// changes when documents expire.
 func (s *Commands) collMod(ctx context.Context, c *call) (bson.Raw, error) {
 	ns := c.written()
 	require, given := c.bool("requireShardKey"), !absent(c.value("requireShardKey"))
+	index := c.doc("index")
+	if c.err == nil && given && index != nil {
+		c.fail(mongoerr.New(mongoerr.InvalidOptions, "collMod changes an index or requireShardKey: send two commands for both"))
+	}
 	if c.err != nil {
 		return nil, c.err
+	}
+	if index != nil {
+		return s.collModIndex(ctx, c, ns, index)
 	}
 	err := s.router.AlterOptions(ctx, ns, func(options bson.Raw) bson.Raw {
 		if !given {

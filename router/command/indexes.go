@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/granarydb/granary/chunkstore/expiry"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/shardkey"
@@ -128,6 +129,10 @@ func parseIndex(spec bson.Raw) (manifest.Index, error) {
 	if len(pattern.Fields) == 1 && pattern.Fields[0] == (shardkey.Field{Path: "_id"}) {
 		name = idIndexName
 	}
+	seconds, err := ttlSeconds(spec, pattern)
+	if err != nil {
+		return manifest.Index{}, err
+	}
 	b := build().AppendInt32("v", 2).AppendDocument("key", key).AppendString("name", name)
 	es, err := spec.Elements()
 	if err != nil {
@@ -141,7 +146,9 @@ func parseIndex(spec bson.Raw) (manifest.Index, error) {
 			if yes, isBool := asBool(v); isBool && yes {
 				b.AppendBoolean(e.Key(), true)
 			}
-		case "expireAfterSeconds", "partialFilterExpression":
+		case expiry.Field:
+			b.AppendInt32(e.Key(), seconds)
+		case "partialFilterExpression":
 			b.AppendValue(e.Key(), core(v))
 		default:
 			return manifest.Index{}, mongoerr.New(mongoerr.CannotCreateIndex, "index %q: the option %q is not supported", name, e.Key())
@@ -192,6 +199,9 @@ func conflicting(all []manifest.Index, x manifest.Index) (same bool, err error) 
 		switch {
 		case old.Name == x.Name && bytes.Equal(old.Spec, x.Spec):
 			return true, nil
+		case old.Name == x.Name && sameKey:
+			return false, mongoerr.New(mongoerr.IndexOptionsConflict, "An equivalent index already exists with the same name but different options. "+
+				"Requested index: %v, existing index: %v", x.Spec, old.Spec)
 		case old.Name == x.Name:
 			return false, mongoerr.New(mongoerr.IndexKeySpecsConflict, "An existing index has the same name as the requested index. "+
 				"Requested index: %v, existing index: %v", x.Spec, old.Spec)

@@ -55,6 +55,7 @@ var importTable = table{
 	{"chunkstore/mongoerr", nil, "codes are data"},
 	{"chunkstore/admission", []string{"manifest/errkind", "manifest/host", "chunkstore/mongoerr"}, "counts requests and bytes, whatever they are"},
 	{"chunkstore/document", []string{"chunkstore/document/...", "chunkstore/mongoerr", "manifest/shardkey", "manifest/errkind"}, "what documents mean, without where they are"},
+	{"chunkstore/expiry", with(truth, []string{"chunkstore/document/...", "chunkstore/mongoerr"}), "a rule over documents, asked by whoever reads or removes them"},
 	{"chunkstore/segment", truth, "a file format: bytes in, bytes out; fetching is handed in"},
 	{"chunkstore/wal", with(truth, port, []string{"chunkstore/segment"}), "records share the retry entries with segments"},
 	{"chunkstore/reader", with(truth, port, []string{"chunkstore/segment"}), "a chunk at one root version"},
@@ -67,10 +68,10 @@ var importTable = table{
 
 	{"router/plan", with(truth, []string{"chunkstore/document/..."}), "values in, values out"},
 	{"router/wire", []string{"manifest/errkind", "manifest/host", "chunkstore/admission", "chunkstore/mongoerr", "chunkstore/document"}, "a protocol server: commands are handed in"},
-	{"router/command", with(truth, []string{"router", "router/plan", "router/wire", "chunkstore/admission", "chunkstore/document/...", "chunkstore/mongoerr", "chunkstore/writer/rpc"}), "a command knows the router, not the stores behind it"},
+	{"router/command", with(truth, []string{"router", "router/plan", "router/wire", "chunkstore/admission", "chunkstore/document/...", "chunkstore/expiry", "chunkstore/mongoerr", "chunkstore/writer/rpc"}), "a command knows the router, not the stores behind it"},
 	{"router/routertest", with(truth, []string{"router", "chunkstore/..."}), "a cluster in a process, for the router's tests"},
-	{"router", with(truth, port, []string{"router/plan", "chunkstore/admission", "chunkstore/document/...", "chunkstore/mongoerr", "chunkstore/reader/...", "chunkstore/reshard", "chunkstore/writer/rpc"}), "a role: meets others in the manifest and over the writer's client; no concrete bucket"},
-	{"compactor", with(truth, port, []string{"compactor/...", "chunkstore/reader/...", "chunkstore/segment", "chunkstore/document/...", "chunkstore/writer/rpc", "chunkstore/wal", "chunkstore/mongoerr"}), "a role: no other role, no concrete bucket"},
+	{"router", with(truth, port, []string{"router/plan", "chunkstore/admission", "chunkstore/document/...", "chunkstore/expiry", "chunkstore/mongoerr", "chunkstore/reader/...", "chunkstore/reshard", "chunkstore/writer/rpc"}), "a role: meets others in the manifest and over the writer's client; no concrete bucket"},
+	{"compactor", with(truth, port, []string{"compactor/...", "chunkstore/reader/...", "chunkstore/segment", "chunkstore/document/...", "chunkstore/expiry", "chunkstore/writer/rpc", "chunkstore/wal", "chunkstore/mongoerr"}), "a role: no other role, no concrete bucket"},
 	{"balancer/policy", with(truth, []string{"manifest/balancing"}), "values in, values out"},
 
 	{"localstack", []string{"manifest/...", "chunkstore/...", "router/...", "compactor/...", "localstack/..."}, "all roles in one process, and their proving ground"},
