@@ -101,7 +101,10 @@ func (x Split) apply(b *builder) error {
 		}
 		last = p.Key
 	}
-	children := divide(c, x.Points)
+	if x.Shares != nil && (len(x.Shares) != len(x.Points)+1 || slices.Min(x.Shares) < 0) {
+		return invalid(verb, subject, "shares %v of %d parts", x.Shares, len(x.Points)+1)
+	}
+	children := divide(c, x.Points, x.Shares)
 	for _, n := range children {
 		n.ID = b.chunkID()
 		n.ManualUntil = x.ManualUntil
@@ -121,7 +124,7 @@ func (x Split) apply(b *builder) error {
 // divide cuts c at points. Each child sees the parent's references through its own clip
 // and inherits floor and MaxSeq. Row counts become shares: what lies where is not known
 // before a compaction has read the rows.
-func divide(c *Chunk, points []Bound) []*Chunk {
+func divide(c *Chunk, points []Bound, each []int64) []*Chunk {
 	children := make([]*Chunk, 0, len(points)+1)
 	low, lowBSON := c.Range.Min, c.MinBSON
 	for _, p := range append(slices.Clip(points), Bound{Key: c.Range.Max, BSON: c.MaxBSON}) {
@@ -130,6 +133,7 @@ func divide(c *Chunk, points []Bound) []*Chunk {
 		n.MinBSON, n.MaxBSON = lowBSON, p.BSON
 		n.Version++
 		n.Flags &^= ChunkIndivisible
+		n.Indivisible = Indivisible{}
 		n.Rows, n.Bytes, n.Refs = 0, 0, nil
 		n.RowsEstimated = c.Rows > 0 || c.RowsEstimated
 		children = append(children, &n)
@@ -137,7 +141,7 @@ func divide(c *Chunk, points []Bound) []*Chunk {
 	}
 	rows, bytes := make([]uint64, len(children)), make([]uint64, len(children))
 	for i := range c.Refs {
-		deal(&c.Refs[i], children, rows, bytes)
+		deal(&c.Refs[i], children, each, rows, bytes)
 	}
 	for i, share := range shares(uint64(c.Rows), rows) {
 		children[i].Rows = int64(share)
@@ -149,15 +153,21 @@ func divide(c *Chunk, points []Bound) []*Chunk {
 }
 
 // deal gives one reference to the children that it has something for, and adds each one's
-// even share of it to rows and bytes.
-func deal(r *SegmentRef, children []*Chunk, rows, bytes []uint64) {
+// share of it to rows and bytes.
+func deal(r *SegmentRef, children []*Chunk, each []int64, rows, bytes []uint64) {
 	parts := make(map[int]SegmentRef)
-	live := uint64(0)
+	share := func(i int) float64 {
+		if each == nil {
+			return 1
+		}
+		return float64(each[i])
+	}
+	live := 0.0
 	for i, n := range children {
 		if part, ok := r.clipped(n.Range); ok {
 			parts[i] = part
 			if part.rowsIn(part.Clip) {
-				live++
+				live += share(i)
 			}
 		}
 	}
@@ -167,7 +177,11 @@ func deal(r *SegmentRef, children []*Chunk, rows, bytes []uint64) {
 			continue
 		}
 		if part.rowsIn(part.Clip) {
-			part.Rows, part.Bytes = max(1, r.Rows/live), r.Bytes/live
+			of := 0.0
+			if live > 0 {
+				of = share(i) / live
+			}
+			part.Rows, part.Bytes = max(1, uint64(float64(r.Rows)*of)), uint64(float64(r.Bytes)*of)
 			rows[i] += part.Rows
 			bytes[i] += part.Bytes
 		} else {
@@ -229,7 +243,7 @@ func (m Merge) apply(b *builder) error {
 	n.Refs = joinRefs(left.Refs, right.Refs)
 	n.Rows, n.Bytes = left.Rows+right.Rows, left.Bytes+right.Bytes
 	n.RowsEstimated = left.RowsEstimated || right.RowsEstimated
-	n.Flags, n.ManualUntil = 0, 0
+	n.Flags, n.Indivisible, n.ManualUntil = 0, Indivisible{}, 0
 	b.remove(right)
 	b.replace(&n)
 	b.log("merge", b.namespace(n.Collection), detail().

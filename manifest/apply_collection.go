@@ -71,7 +71,7 @@ func (b *builder) newTable(verb string, c *Collection, chunks []NewChunk) (*tabl
 			maxBSON = chunks[i+1].Min.BSON // one bound, one spelling
 		}
 		p.chunks = append(p.chunks, &Chunk{
-			ID: b.chunkID(), Collection: c.ID, Version: 1, Shard: n.Shard,
+			ID: b.chunkID(), Collection: c.ID, Version: 1, Shard: n.Shard, ManualUntil: n.ManualUntil,
 			Range:   shardkey.Range{Min: n.Min.Key, Max: n.Max.Key},
 			MinBSON: n.Min.BSON, MaxBSON: maxBSON,
 		})

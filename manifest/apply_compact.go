@@ -112,7 +112,13 @@ func (m MarkChunk) apply(b *builder) error {
 		return err
 	}
 	n := *c
-	n.Flags = m.Flags
+	n.Flags, n.Indivisible = m.Flags, Indivisible{}
+	if m.Flags&ChunkIndivisible != 0 {
+		if len(m.Indivisible.Value) > 0 && !wellFormed(m.Indivisible.Value) || m.Indivisible.Bytes < 0 {
+			return invalid("mark", c.ID, "value %x of %d bytes", m.Indivisible.Value, m.Indivisible.Bytes)
+		}
+		n.Indivisible = m.Indivisible
+	}
 	b.replace(&n)
 	return nil
 }

@@ -74,7 +74,7 @@ func cutOut(c *Chunk, min, max Bound) []*Chunk {
 		}
 	}
 	if len(points) > 0 {
-		return divide(c, points)
+		return divide(c, points, nil)
 	}
 	n := *c
 	n.Version++
@@ -96,7 +96,7 @@ func (b *builder) clear(c *Chunk) {
 	b.drop(gone)
 	c.Refs = kept
 	c.Rows, c.RowsEstimated, c.Bytes = 0, false, 0
-	c.Flags &^= ChunkIndivisible
+	c.Flags, c.Indivisible = c.Flags&^ChunkIndivisible, Indivisible{}
 }
 
 // shed takes references out of c that show nothing any more: their rows are gone, and the

@@ -45,6 +45,8 @@ type Bound struct {
 type NewChunk struct {
 	Min, Max Bound // empty Key: unbounded; BSON then holds MinKey/MaxKey
 	Shard    ShardID
+	// ManualUntil is as in Chunk: a person wants the chunk as it is.
+	ManualUntil int64
 }
 
 // Added is what a commit adds to one chunk: references and what they change.
@@ -185,6 +187,9 @@ type (
 		Chunk       ChunkAt
 		Points      []Bound
 		ManualUntil int64
+		// Shares says how much of the data lies in each part, in any unit; nil: it is taken
+		// to be even.
+		Shares []int64
 		// Epoch, when not 0, must be the owner's: the owner splits its own chunk.
 		Epoch Epoch
 	}
@@ -245,10 +250,12 @@ type (
 		Oldest  bool
 		Rows    int64
 	}
-	// MarkChunk is a Change: sets the flags of a chunk. Precondition: chunk as named.
+	// MarkChunk is a Change: sets the flags of a chunk, and with ChunkIndivisible why.
+	// Precondition: chunk as named.
 	MarkChunk struct {
-		Chunk ChunkAt
-		Flags ChunkFlags
+		Chunk       ChunkAt
+		Flags       ChunkFlags
+		Indivisible Indivisible
 	}
 	// ForgetDropped is a Change: GC deleted these, or found them in use. Those that are not
 	// listed as given are no conflict.

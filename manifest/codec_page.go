@@ -193,6 +193,10 @@ func (w *writer) chunk(c *Chunk, shard uint64, creators []Creator) {
 	w.uint(uint64(c.Rows))
 	w.uint(uint64(c.Bytes))
 	w.uint(uint64(c.Flags))
+	if c.Flags&ChunkIndivisible != 0 {
+		w.bytes(c.Indivisible.Value)
+		w.uint(uint64(c.Indivisible.Bytes))
+	}
 	w.int(c.ManualUntil)
 	w.uint(uint64(len(c.Refs)))
 	for i := range c.Refs {
@@ -264,6 +268,9 @@ func (r *reader) chunk(c *Chunk, shards []ShardID, creators []Creator) {
 	c.MaxSeq = Seq(r.uint())
 	c.Rows, c.Bytes = int64(r.upTo(1<<63-1)), int64(r.upTo(1<<63-1))
 	c.Flags = ChunkFlags(r.upTo(1<<32 - 1))
+	if c.Flags&ChunkIndivisible != 0 {
+		c.Indivisible = Indivisible{Value: r.bytes(), Bytes: int64(r.upTo(1<<63 - 1))}
+	}
 	c.ManualUntil = r.int()
 	c.Refs = list(r, r.count(refSizeMin), func(r *reader) SegmentRef { return r.ref(c.Range, creators) })
 }

@@ -115,7 +115,7 @@ func (c *Chunk) equal(d *Chunk) bool {
 	return c == d || c.ID == d.ID && c.Collection == d.Collection && c.Version == d.Version && c.Shard == d.Shard &&
 		c.Range.Equal(d.Range) && bytes.Equal(c.MinBSON, d.MinBSON) && bytes.Equal(c.MaxBSON, d.MaxBSON) &&
 		c.OwnFloor == d.OwnFloor && c.MaxSeq == d.MaxSeq && c.Rows == d.Rows && c.RowsEstimated == d.RowsEstimated &&
-		c.Bytes == d.Bytes && c.Flags == d.Flags && c.ManualUntil == d.ManualUntil &&
+		c.Bytes == d.Bytes && c.Flags == d.Flags && bytes.Equal(c.Indivisible.Value, d.Indivisible.Value) && c.Indivisible.Bytes == d.Indivisible.Bytes && c.ManualUntil == d.ManualUntil &&
 		slices.EqualFunc(c.Refs, d.Refs, func(a, b SegmentRef) bool { return a.equal(&b) })
 }
 

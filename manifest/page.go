@@ -22,7 +22,7 @@ func (p *page) measure() {
 // chunkSize estimates the encoded bytes of c from above, with its lower bound only: a page
 // holds the bound between two chunks once.
 func chunkSize(c *Chunk) int {
-	n := 64 + len(c.Range.Min) + len(c.MinBSON) + len(c.Shard)
+	n := 64 + len(c.Indivisible.Value) + len(c.Range.Min) + len(c.MinBSON) + len(c.Shard)
 	for i := range c.Refs {
 		r := &c.Refs[i]
 		n += 96 + len(r.MinKey) + len(r.MaxKey) + len(r.Clip.Min) + len(r.Clip.Max)

@@ -46,9 +46,6 @@ func (b *builder) add(verb string, c *Chunk, a Added, holders ...ShardID) error 
 		c.Refs = append(c.Refs, *r)
 		c.MaxSeq = max(c.MaxSeq, r.MaxSeq)
 	}
-	if len(refs) > 0 {
-		c.Flags &^= ChunkIndivisible
-	}
 	b.shed(c)
 	c.MaxSeq = max(c.MaxSeq, a.MaxSeq)
 	c.addRows(a.RowsDelta)

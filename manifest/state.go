@@ -114,6 +114,8 @@ type Chunk struct {
 	// Bytes is the uncompressed size of the rows in Refs.
 	Bytes int64
 	Flags ChunkFlags
+	// Indivisible says more about a chunk with that flag; else zero.
+	Indivisible Indivisible
 	// ManualUntil: chunks split by hand are not merged before this time (unix seconds).
 	ManualUntil int64
 }
@@ -122,9 +124,18 @@ type Chunk struct {
 type ChunkFlags uint32
 
 const (
-	// ChunkIndivisible: one key value fills it; not tried again before its data change.
+	// ChunkIndivisible: one key value fills it; not tried again before its data change. The
+	// mark stays when rows come: whether these are enough to try again is for whoever plans.
 	ChunkIndivisible ChunkFlags = 1 << iota
 )
+
+// Indivisible is what was found when a chunk could not be cut.
+type Indivisible struct {
+	// Value is the shard-key value of all its rows, as a bound shows it; nil: not told.
+	Value bson.Raw
+	// Bytes is how much its rows were then.
+	Bytes int64
+}
 
 // SegmentRef is a chunk's view of one segment.
 type SegmentRef struct {

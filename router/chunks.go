@@ -12,6 +12,7 @@ import (
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
+	"github.com/granarydb/granary/manifest/shardkey"
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
@@ -62,6 +63,15 @@ func (r *Router) SplitChunk(ctx context.Context, ns Namespace, at Where, maxTime
 		return r.cut(chunk, *point), nil
 	})
 	return err
+}
+
+// keptUntil is until when chunks are left alone that somebody asked for by naming their bounds
+// (unix seconds); 0: nobody did.
+func (r *Router) keptUntil(points []shardkey.Bound) int64 {
+	if len(points) == 0 {
+		return 0
+	}
+	return r.host.Wall().Add(manualFor).Unix()
 }
 
 // cut is the change that cuts a chunk by hand.

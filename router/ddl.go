@@ -87,7 +87,7 @@ func (r *Router) creation(s *manifest.State, ns Namespace, n NewCollection) ([]m
 			return nil, err
 		}
 	}
-	chunks, err := place(s, &c, n.Points)
+	chunks, err := place(s, &c, n.Points, r.keptUntil(n.Points))
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,8 @@ func (r *Router) changeFrom(ctx context.Context, a *attempts, s *manifest.State,
 
 // place puts the chunks between the points and the ends of the zones on shards that may have
 // them: a single one on the shard with the fewest chunks, several in turn, beginning there.
-func place(s *manifest.State, c *manifest.Collection, points []shardkey.Bound) ([]manifest.NewChunk, error) {
+// They are left as they are until manual.
+func place(s *manifest.State, c *manifest.Collection, points []shardkey.Bound, manual int64) ([]manifest.NewChunk, error) {
 	points = sortedPoints(append(zoneEnds(c.Zones), points...))
 	chunks := make([]manifest.NewChunk, 0, len(points)+1)
 	turns := make(map[string]*turn) // by zone
@@ -171,7 +172,7 @@ func place(s *manifest.State, c *manifest.Collection, points []shardkey.Bound) (
 		if err != nil {
 			return nil, err
 		}
-		chunks = append(chunks, manifest.NewChunk{Min: min, Max: max, Shard: shard})
+		chunks = append(chunks, manifest.NewChunk{Min: min, Max: max, Shard: shard, ManualUntil: manual})
 		min = max
 	}
 	return chunks, nil

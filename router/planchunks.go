@@ -29,7 +29,7 @@ func PlanSplits(s *manifest.State, ns Namespace, points []bson.Raw) ([]manifest.
 		at = append(at, shardkey.Bound{Key: p.Key, BSON: p.BSON})
 	}
 	var splits []manifest.Split
-	for _, change := range splitsAt(s, c, sortedPoints(at)) {
+	for _, change := range splitsAt(s, c, sortedPoints(at), 0) {
 		splits = append(splits, change.(manifest.Split))
 	}
 	return splits, nil

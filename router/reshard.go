@@ -97,7 +97,7 @@ func (r *Router) goal(ctx context.Context, ns Namespace, n NewCollection) (resha
 			if !slices.EqualFunc(f.Collection.Zones, planned, func(a, b manifest.ZoneRange) bool { return a.Zone == b.Zone && a.Range.Equal(b.Range) }) {
 				return f, mongoerr.New(mongoerr.ConflictingOperationInProg, "the zones of %s were changed while it was being sharded: try again", ns)
 			}
-			f.Chunks, err = place(s, &f.Collection, points)
+			f.Chunks, err = place(s, &f.Collection, points, r.keptUntil(n.Points))
 			return f, err
 		},
 	}, nil

@@ -96,7 +96,7 @@ func (r *Router) shardByID(ctx context.Context, a *attempts, ns Namespace, n New
 		now.Sharded, now.Unique, now.Zones = true, n.Unique, zones
 		now.Options = n.optionsOver(c.Options)
 		changes = append(changes, manifest.AlterCollection{Was: *c, Now: now})
-		return append(changes, splitsAt(s, c, sortedPoints(append(zoneEnds(zones), n.Points...)))...), nil
+		return append(changes, splitsAt(s, c, sortedPoints(append(zoneEnds(zones), n.Points...)), r.keptUntil(n.Points))...), nil
 	})
 	if err != nil {
 		return err
@@ -189,7 +189,7 @@ func (r *Router) reshapeMarked(ctx context.Context, a *attempts, s *manifest.Sta
 		return err
 	}
 	reshape.Collection.Zones = zones
-	if reshape.Chunks, err = place(s, &reshape.Collection, n.Points); err != nil {
+	if reshape.Chunks, err = place(s, &reshape.Collection, n.Points, r.keptUntil(n.Points)); err != nil {
 		return err
 	}
 	_, err = r.commit(ctx, append(changes, manifest.AlterCollection{Was: *c, Now: *c}, reshape)...)

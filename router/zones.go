@@ -130,7 +130,7 @@ func (r *Router) SetZoneRange(ctx context.Context, ns Namespace, z ZoneBounds, m
 		}
 		n := *c
 		n.Zones = now
-		return append([]manifest.Change{manifest.AlterCollection{Was: *c, Now: n}}, splitsAt(s, c, zoneEnds(now))...), nil
+		return append([]manifest.Change{manifest.AlterCollection{Was: *c, Now: n}}, splitsAt(s, c, zoneEnds(now), 0)...), nil
 	})
 	return err
 }
@@ -158,11 +158,12 @@ func withRange(ns Namespace, key shardkey.Pattern, was []manifest.ZoneRange, z Z
 	return now, nil
 }
 
-// splitsAt are the splits after which no chunk reaches over a point.
-func splitsAt(s *manifest.State, c *manifest.Collection, points []shardkey.Bound) (changes []manifest.Change) {
+// splitsAt are the splits after which no chunk reaches over a point; what they make is left
+// alone until manual.
+func splitsAt(s *manifest.State, c *manifest.Collection, points []shardkey.Bound, manual int64) (changes []manifest.Change) {
 	for chunk := range s.Chunks(c.ID) {
 		if inside := pointsIn(chunk.Range, points); len(inside) > 0 {
-			changes = append(changes, manifest.Split{Chunk: chunk.At(), Points: inside})
+			changes = append(changes, manifest.Split{Chunk: chunk.At(), Points: inside, ManualUntil: manual})
 		}
 	}
 	return changes

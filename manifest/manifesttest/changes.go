@@ -311,6 +311,9 @@ func parseMark(l *args) manifest.Change {
 	c := manifest.MarkChunk{Chunk: at}
 	if l.has("indivisible") {
 		c.Flags = manifest.ChunkIndivisible
+		if v := l.named["value"]; v != "" {
+			c.Indivisible = manifest.Indivisible{Value: Bound(v, false).BSON, Bytes: l.int("bytes")}
+		}
 	}
 	return c
 }

@@ -71,6 +71,9 @@ func formatChunk(s *manifest.State, c *manifest.Chunk) string {
 	}
 	if c.Flags != 0 {
 		line += fmt.Sprintf(" flags %d", c.Flags)
+		if c.Indivisible.Value != nil {
+			line += fmt.Sprintf(" by %v of %d bytes", c.Indivisible.Value, c.Indivisible.Bytes)
+		}
 	}
 	if c.ManualUntil != 0 {
 		line += fmt.Sprintf(" manual %d", c.ManualUntil)

@@ -298,7 +298,7 @@ func (g *generator) job() manifest.Change {
 
 // small is a change of one of the small lists.
 func (g *generator) small() manifest.Change {
-	switch g.draw(6) {
+	switch g.draw(7) {
 	case 0:
 		return manifest.AddPin{Pin: manifest.Pin{ID: g.random16(), Name: "pin"}}
 	case 1:
@@ -312,6 +312,15 @@ func (g *generator) small() manifest.Change {
 	case 4:
 		return manifest.ExpireTokens{Now: int64(g.draw(100))}
 	case 5:
+		c, ok := choose(g.draw, g.chunksOf(""))
+		if !ok {
+			return nil
+		}
+		if g.draw.chance(3) {
+			return manifest.MarkChunk{Chunk: g.at(c)}
+		}
+		return manifest.MarkChunk{Chunk: g.at(c), Flags: manifest.ChunkIndivisible, Indivisible: manifest.Indivisible{Value: Bound("x", false).BSON, Bytes: int64(g.draw(1000))}}
+	case 6:
 		return manifest.PutRecord{Record: manifest.Record{Kind: manifest.RecordSetting, ID: fmt.Sprint(g.draw(5)), Body: Bound("x", false).BSON}}
 	}
 	return nil

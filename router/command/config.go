@@ -135,10 +135,23 @@ func configChunks(st *manifest.State) (docs []bson.Raw) {
 			AppendTimestamp("lastmod", uint32(chunk.Version>>32), uint32(chunk.Version))
 		if chunk.Flags&manifest.ChunkIndivisible != 0 {
 			b.AppendBoolean("jumbo", true)
+			appendIndivisible(b, chunk)
 		}
 		docs = append(docs, bson.Raw(b.Build()))
 	}
 	return docs
+}
+
+// appendIndivisible says what fills a chunk that cannot be cut, how much that is, and what helps.
+func appendIndivisible(b *bsoncore.DocumentBuilder, chunk *manifest.Chunk) {
+	if len(chunk.Indivisible.Value) == 0 {
+		return
+	}
+	b.AppendDocument("granary", build().
+		AppendDocument("indivisibleValue", chunk.Indivisible.Value).
+		AppendInt64("bytes", chunk.Indivisible.Bytes).
+		AppendString("remedy", "it moves as it is; to divide it: refineCollectionShardKey with one more field, or collMod with splitWithinKey: true").
+		Build())
 }
 
 func configTags(st *manifest.State) (docs []bson.Raw, err error) {
@@ -152,11 +165,11 @@ func configTags(st *manifest.State) (docs []bson.Raw, err error) {
 	return docs, err
 }
 
-// configSettings says beside what is recorded that chunks are neither cut nor moved by
-// themselves: tools take a missing setting for the contrary.
+// configSettings says beside what is recorded that chunks are cut by themselves and not moved,
+// which tools ask for.
 func configSettings(st *manifest.State) (docs []bson.Raw) {
 	if _, recorded := st.Record(manifest.RecordSetting, "autosplit"); !recorded {
-		docs = append(docs, bson.Raw(build().AppendString("_id", "autosplit").AppendBoolean("enabled", false).Build()))
+		docs = append(docs, bson.Raw(build().AppendString("_id", "autosplit").AppendBoolean("enabled", true).Build()))
 	}
 	if _, recorded := st.Record(manifest.RecordBalancer, "balancer"); !recorded {
 		docs = append(docs, bson.Raw(build().AppendString("_id", "balancer").AppendBoolean("stopped", true).AppendString("mode", "off").Build()))
