@@ -79,6 +79,7 @@ type Stats struct {
 	Blocks         int
 	Rows, Deletes  int64 // Rows includes the Deletes
 	Bytes          int64 // of keys and documents, before compression
+	Stored         int64 // of the blocks
 	MinSeq, MaxSeq manifest.Seq
 	RetryEntries   int64
 }
@@ -89,6 +90,7 @@ func (r *Reader) Stats() Stats {
 	return Stats{
 		Blocks: r.tail.blocks.frames(), Rows: m.rows, Deletes: m.deletes, Bytes: m.bytes,
 		MinSeq: manifest.Seq(m.minSeq), MaxSeq: manifest.Seq(m.maxSeq), RetryEntries: m.retryEntries,
+		Stored: int64(r.tail.blocks.offs[r.tail.blocks.frames()] - r.tail.blocks.offs[0]),
 	}
 }
 

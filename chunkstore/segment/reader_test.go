@@ -238,7 +238,7 @@ func TestStats(t *testing.T) {
 	rows := []Row{put(1, 1, 9, "a"), put(1, 1, 4, "b"), del(1, 2, 12), put(2, 1, 1<<63, "c")}
 	body, refs := build(t, nil, rows, []RetryEntry{{Collection: 2, Key: key(1)}})
 	r, _ := open(t, body, refs, nil)
-	want := Stats{Blocks: 2, Rows: 4, Deletes: 1, MinSeq: 4, MaxSeq: 1 << 63, RetryEntries: 1}
+	want := Stats{Blocks: 2, Rows: 4, Deletes: 1, MinSeq: 4, MaxSeq: 1 << 63, RetryEntries: 1, Stored: 169}
 	for _, row := range rows {
 		want.Bytes += int64(len(row.Key) + len(row.Doc))
 	}
