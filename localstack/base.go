@@ -13,6 +13,8 @@ import (
 	"github.com/granarydb/granary/chunkstore/reader"
 	"github.com/granarydb/granary/chunkstore/segment"
 	"github.com/granarydb/granary/chunkstore/writer"
+	"github.com/granarydb/granary/chunkstore/writer/rpc"
+	"github.com/granarydb/granary/compactor"
 	"github.com/granarydb/granary/compactor/gc"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
@@ -47,6 +49,7 @@ type Base struct {
 	stop       context.CancelFunc
 	roles      errgroup.Group
 	collected  atomic.Int64
+	upkeep     *compactor.Upkeep // nil: none
 }
 
 // newBase opens the root, making a cluster in an empty store.
@@ -129,6 +132,22 @@ func (s *Base) SinceStore() time.Duration { return s.host.Mono() - s.Root.Answer
 
 // Collected counts the objects that this process's sweeps deleted.
 func (s *Base) Collected() int64 { return s.collected.Load() }
+
+// keepUp cuts and merges the chunks of the shards that this process holds.
+func (s *Base) keepUp(dial rpc.Dialer) {
+	if s.options.UpkeepEvery < 0 {
+		return
+	}
+	s.upkeep = compactor.New(compactor.Config{
+		Root: s.Root, Store: s.store, Host: s.host, Dial: dial, Log: s.log,
+		Mine:     func(h *manifest.Shard) bool { return h.Holder == s.holder && h.Status != manifest.ShardFree },
+		Settings: compactor.Settings{Every: s.options.UpkeepEvery},
+	})
+	s.run(s.upkeep.Run)
+}
+
+// Upkeep is what cuts and merges the chunks of this process's shards; nil: nothing does.
+func (s *Base) Upkeep() *compactor.Upkeep { return s.upkeep }
 
 // collect sweeps while turn says that it is this process's turn. A sweep that fails is the
 // next one's work; two at a time do no harm.

@@ -67,6 +67,7 @@ func OpenWriter(ctx context.Context, b bucket.Bucket, h host.Host, net Network, 
 	})
 	s.run(w.Writer.Run)
 	s.run(s.collect(w.first))
+	s.keepUp(dialer)
 	watch, unwatch := context.WithCancel(s.background)
 	w.unwatch = unwatch
 	s.roles.Go(func() error {

@@ -56,6 +56,9 @@ type Options struct {
 	Wait time.Duration
 	// CollectEvery is the time between two sweeps of the log and of dropped segments; 30 s.
 	CollectEvery time.Duration
+	// UpkeepEvery is the shortest time between two looks at the sizes and loads of chunks; 1 s.
+	// Negative: chunks are neither cut nor merged by this process.
+	UpkeepEvery time.Duration
 	// Address is where clients will connect, and Program the program's version: both are
 	// only shown.
 	Address, Program string
@@ -86,6 +89,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.CollectEvery == 0 {
 		o.CollectEvery = 30 * time.Second
+	}
+	if o.UpkeepEvery == 0 {
+		o.UpkeepEvery = time.Second
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -129,6 +135,7 @@ func Open(ctx context.Context, b bucket.Bucket, h host.Host, o Options) (*Stack,
 	s.run(w.Run)
 	s.run(s.Commands.Run)
 	s.run(s.collect(func() bool { return true }))
+	s.keepUp(dialer)
 	if err := s.holdAll(ctx); err != nil {
 		_ = s.Close(context.WithoutCancel(ctx))
 		return nil, err

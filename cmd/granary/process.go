@@ -61,6 +61,7 @@ func mongoFlag() cli.Flag {
 func holdFlags(lease time.Duration) []cli.Flag {
 	return []cli.Flag{
 		&cli.DurationFlag{Name: "lease", Value: lease, Sources: env("lease"), Validator: positive[time.Duration]("--lease"), Usage: "how long reads need no look at the store; a successor waits as long after a crash"},
+		&cli.BoolFlag{Name: "upkeep", Value: true, Sources: env("upkeep"), Usage: "cut and merge the chunks of the shards held here"},
 		&cli.IntFlag{Name: "memtable-mb", Value: 64, Sources: env("memtable-mb"), Validator: positive[int]("--memtable-mb"), Usage: "memory for rows that are in the log only, all shards together"},
 	}
 }
@@ -94,6 +95,9 @@ func newProcess(ctx context.Context, cmd *cli.Command, shards int) (*process, er
 		Shards: shards, Lease: cmd.Duration("lease"), Wait: cmd.Duration("wait"), Log: p.log, Program: version(),
 		MemtableBytes: int64(cmd.Int("memtable-mb")) << 20, CacheBytes: int64(cmd.Int("cache-mb")) << 20,
 		Pot: admission.NewPot(requestBytes), Lag: admission.RuntimeLag(),
+	}
+	if !cmd.Bool("upkeep") {
+		p.options.UpkeepEvery = -1
 	}
 	admin, stop, err := serveAdmin(cmd.String("admin"), p.health, p.metered, p.log)
 	if err != nil {
