@@ -102,6 +102,13 @@ func TestEveryShardingHelper(t *testing.T) {
 	t.Log(runScript(t, "helpers.js", "HELPERS OK"))
 }
 
+// TestKeysOfCollectionsThatHoldDocuments chooses and refines shard keys of populated
+// collections, and reads what is said about them.
+func TestKeysOfCollectionsThatHoldDocuments(t *testing.T) {
+	t.Parallel()
+	runScript(t, "keys.js", "KEYS OK")
+}
+
 // splitsMax is what 1440 splits by single commands may take. On a machine that does nothing
 // else it is less than 5 s.
 var splitsMax = flag.Duration("splits", time.Minute, "what 1440 splits by single commands may take")
