@@ -37,7 +37,10 @@ func (w *work) seq(kind manifest.Seq) manifest.Seq { return manifest.Seq(w.round
 // base makes the image of the present snapshot, which it returns.
 func (w *work) base(ctx context.Context) (*manifest.State, error) {
 	w.progress.enter("read")
-	s, _, err := w.snapshot(ctx)
+	s, _, err := w.Root.Load(ctx)
+	if err == nil {
+		s, _, err = w.snapshot(ctx, s)
+	}
 	if err != nil {
 		return nil, err
 	}

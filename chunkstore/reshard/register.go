@@ -129,22 +129,22 @@ func (w *work) tick(ctx context.Context) error {
 	return nil
 }
 
-// mark stops writes and reads of the collection.
-func (w *work) mark(ctx context.Context) error {
+// mark stops writes and reads of the collection, from the root that it returns.
+func (w *work) mark(ctx context.Context) (*manifest.State, error) {
 	s, _, err := w.Root.Load(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c, err := w.present(s)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	now := c.WithReshaping(w.Host.ID16())
-	if _, err := w.Root.Commit(ctx, w.edit(manifest.AlterCollection{Was: *c, Now: now})); err != nil {
-		return err
+	if s, err = w.Root.Commit(ctx, w.edit(manifest.AlterCollection{Was: *c, Now: now})); err != nil {
+		return nil, err
 	}
 	w.coll, w.marked = now, true
-	return nil
+	return s, nil
 }
 
 // unmark takes the job's own mark back; who marked the collection since keeps theirs.

@@ -80,8 +80,8 @@ type Settings struct {
 	ChunkBytes int64
 	// SegmentBytes is about where a segment ends and the next begins; 32 MiB.
 	SegmentBytes int
-	// SwitchBelow is how long a round may have taken for the switch to follow; 300 ms. RoundsMax
-	// is after how many rounds it follows anyway; 12.
+	// SwitchBelow is how long a round may have taken for the switch to follow; 300 ms. It follows
+	// also when rounds do not get shorter any more, and after RoundsMax; 12.
 	SwitchBelow time.Duration
 	RoundsMax   int
 	// SilentFor is how long the record of another job must not change for it to be taken for
@@ -226,12 +226,17 @@ func (w *work) run(ctx context.Context) (*manifest.State, error) {
 // switchesMax bounds the attempts to switch, beyond RoundsMax.
 const switchesMax = 8
 
-// catchUp makes rounds until one was short.
+// catchUp makes rounds until one was short, or they do not get shorter any more: a store that
+// takes its time makes every round long.
 func (w *work) catchUp(ctx context.Context, seen *manifest.State) (*manifest.State, error) {
 	w.progress.enter("catchUp")
-	for {
+	for before := time.Duration(0); ; {
 		start := w.Host.Mono()
-		now, _, err := w.snapshot(ctx)
+		s, _, err := w.Root.Load(ctx)
+		if err != nil {
+			return nil, err
+		}
+		now, _, err := w.snapshot(ctx, s)
 		if err != nil {
 			return nil, err
 		}
@@ -239,18 +244,16 @@ func (w *work) catchUp(ctx context.Context, seen *manifest.State) (*manifest.Sta
 			return nil, err
 		}
 		seen = now
-		if took := w.Host.Mono() - start; took <= w.Settings.SwitchBelow || w.round >= w.Settings.RoundsMax {
+		took := w.Host.Mono() - start
+		if took <= w.Settings.SwitchBelow || took >= before*7/10 && before > 0 || w.round >= w.Settings.RoundsMax {
 			return seen, nil
 		}
+		before = took
 	}
 }
 
-// snapshot is the newest root after all owners have flushed.
-func (w *work) snapshot(ctx context.Context) (*manifest.State, []manifest.OwnerAt, error) {
-	s, _, err := w.Root.Load(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
+// snapshot is the newest root after all owners have flushed, having seen s.
+func (w *work) snapshot(ctx context.Context, s *manifest.State) (*manifest.State, []manifest.OwnerAt, error) {
 	c, err := w.present(s)
 	if err != nil {
 		return nil, nil, err

@@ -18,10 +18,11 @@ func (w *work) replace(ctx context.Context, seen *manifest.State) (s, now *manif
 	w.progress.enter("switch")
 	start := w.Host.Mono()
 	now = seen
-	if err := w.mark(ctx); err != nil {
+	marked, err := w.mark(ctx)
+	if err != nil {
 		return nil, now, err
 	}
-	last, owners, err := w.snapshot(ctx)
+	last, owners, err := w.snapshot(ctx, marked)
 	if err != nil {
 		return nil, now, err
 	}
