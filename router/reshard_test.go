@@ -339,6 +339,98 @@ func moveAway(c *routertest.Cluster, s *manifest.State, chunk *manifest.Chunk) {
 	}
 }
 
+// hooked calls put before each PUT.
+type hooked struct {
+	bucket.Bucket
+	put func(key string)
+}
+
+func (h hooked) Put(ctx context.Context, key string, body []byte, c bucket.Condition) (bucket.Tag, error) {
+	h.put(key)
+	return h.Bucket.Put(ctx, key, body, c)
+}
+
+// TestASwitchThatSomethingCameBeforeIsMadeAgain: between the last look and the commit a chunk
+// is cut, or the mark is taken back because the store was slow, and documents are written then.
+func TestASwitchThatSomethingCameBeforeIsMadeAgain(t *testing.T) {
+	for _, what := range []string{"cut", "slow"} {
+		t.Run(what, func(t *testing.T) {
+			in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
+				ctx := context.Background()
+				shelf(t, c.Router, 100)
+				tr := begin(t, c, 2)
+				_ = c.Host.Sleep(ctx, 100*time.Millisecond)
+				times := 0
+				store := hooked{c.Bucket, func(key string) {
+					coll := c.State().CollectionByName("db", "c")
+					if !strings.HasPrefix(key, "seg/") || !coll.Reshaping() || times == 2 {
+						return
+					}
+					times++
+					if what == "slow" {
+						_ = c.Host.Sleep(ctx, 20*time.Second)
+						return
+					}
+					k, full, err := coll.Key.Bound(raw(t, fmt.Sprintf(`{"_id": %d}`, 40*times)))
+					if err != nil {
+						t.Error(err)
+					}
+					c.Commit(manifest.Split{Chunk: c.State().ChunkOf(coll.ID, k).At(), Points: []manifest.Bound{{Key: k, BSON: full}}})
+				}}
+				open := func(manifest.LocationID) (bucket.Bucket, error) { return store, nil }
+				root := manifest.NewRoot(bucket.NewCell(c.Bucket), c.Host, nil)
+				r := router.New(router.Config{Root: root, Bucket: store, Store: reader.NewStore(open, nil), Dialer: c, Host: c.Host, Settings: small})
+				if err := r.ShardCollection(ctx, ns, key1(t, `{"k": 1}`), 0); err != nil {
+					t.Fatal(err)
+				}
+				if times != 2 {
+					t.Errorf("disturbed %d times", times)
+				}
+				tr.check()
+				same(t, 100, len(find(t, c.Router, `{"_id": {"$lt": 10000}}`)))
+				tidy(t, c)
+			})
+		})
+	}
+}
+
+// TestAUniqueKeyIsUniqueFromTheSwitchOn gives a collection a key that is to be unique: the
+// rewrite finds two documents of one value, also one that comes while it runs; without them
+// the key is unique from then on.
+func TestAUniqueKeyIsUniqueFromTheSwitchOn(t *testing.T) {
+	in(t, routertest.Options{Settings: small}, func(t *testing.T, c *routertest.Cluster) {
+		ctx := context.Background()
+		shelf(t, c.Router, 200)
+		n := key1(t, `{"k": 1}`)
+		n.Unique = true
+		write(t, c.Router, insertOf(t, `{"_id": 1000, "k": 150}`))
+		wantCode(t, c.Router.ShardCollection(ctx, ns, n, 0), mongoerr.DuplicateKey)
+		write(t, c.Router, deleteOf(t, `{"_id": 1000}`))
+		late := 0
+		c.Fate(func(m routertest.Message) routertest.Fate {
+			if m.Verb == "flush" {
+				if late++; late == 2 { // after the base was read
+					write(t, c.NewRouter(router.Settings{}), insertOf(t, `{"_id": 1001, "k": 151}`))
+				}
+			}
+			return routertest.Deliver
+		})
+		wantCode(t, c.Router.ShardCollection(ctx, ns, n, 0), mongoerr.DuplicateKey)
+		c.Fate(nil)
+		write(t, c.Router, deleteOf(t, `{"_id": 1001}`))
+		same(t, `{ _id: 1 }`, c.State().CollectionByName("db", "c").Key.String())
+		if err := c.Router.ShardCollection(ctx, ns, n, 0); err != nil {
+			t.Fatal(err)
+		}
+		results, err := c.Router.Write(ctx, ns, router.Writes{Statements: []router.Statement{insertOf(t, `{"_id": 1002, "k": 151}`)}})
+		if err != nil || results[0].Err == nil || results[0].Err.Code != mongoerr.DuplicateKey {
+			t.Fatalf("%+v, %v", results, err)
+		}
+		same(t, 200, len(find(t, c.Router, `{}`)))
+		tidy(t, c)
+	})
+}
+
 // TestARouterThatDiesAtAnyRequestLeavesTheCollectionWhole has the router that rewrites a
 // collection lose the store for ever at its n-th request, for every n, with and without the
 // effect of that request: all documents are there under the old key or the new one, they can
