@@ -316,7 +316,10 @@ func explainWrites(t *testing.T, key string) {
 	documents := func(name string) string {
 		return results(t, cl.run(fmt.Sprintf(`{"find": %q, "batchSize": 1000, "sort": {"_id": 1}}`, name)), `"sort"`)
 	}
-	for range 100 {
+	for i := range 100 {
+		if i%10 == 9 {
+			cl.rearrange(r)
+		}
 		command := drawWrite(r, drawFilter(r))
 		many := fmt.Sprintf(command, "many")
 		before := documents("many")
