@@ -24,6 +24,7 @@ func (s *Commands) later() []Command {
 		{"unshardCollection", reshard}, {"abortUnshardCollection", reshard}, {"abortMoveCollection", done},
 		{"analyzeShardKey", keys}, {"configureQueryAnalyzer", keys},
 		{"movePrimary", "a database has no primary shard: its collections are moved by sh.moveCollection"},
+		{"shardDrainingStatus", "removeShard, sent again, says how far it is, and config.shards has draining: true"},
 		{"getTransitionToDedicatedConfigServerStatus", cfg}, {"transitionToDedicatedConfigServer", cfg},
 		{"transitionFromDedicatedConfigServer", cfg},
 	} {

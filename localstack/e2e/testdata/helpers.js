@@ -62,6 +62,7 @@ refused('shardAndDistributeCollection', notThere, /copying/, () => sh.shardAndDi
 refused('unshardCollection', notThere, /copying/, () => sh.unshardCollection('tbl.c', 'shard01'));
 refused('abortUnshardCollection', notThere, /copying/, () => sh.abortUnshardCollection('tbl.c'));
 refused('abortMoveCollection', notThere, /nothing to abort/, () => sh.abortMoveCollection('tbl.plain'));
+refused('shardDrainingStatus', notThere, /removeShard/, () => sh.shardDrainingStatus());
 refused('getTransitionToDedicatedConfigServerStatus', notThere, /no config servers/, () => sh.getTransitionToDedicatedConfigServerStatus());
 
 for (const [name, what] of rows) print(`sh.${name.padEnd(45)} ${what}`);
