@@ -106,12 +106,14 @@ func TestACollectionWithDocumentsGetsAnotherKey(t *testing.T) {
 		least  int
 	}{
 		{key: `{"k": 1}`, least: 5}, {key: `{"k": "hashed"}`, least: 5}, {key: `{"pad": 1, "k": 1}`, least: 5},
+		{key: `{"k": 1, "pad": "hashed"}`, least: 5}, {key: `{"pad": "hashed", "k": 1}`, least: 5},
 		{key: `{"k": 1}`, points: []string{`{"k": 300}`, `{"k": 2000}`}, least: 3},
 	} {
 		t.Run(n.key, func(t *testing.T) {
 			in(t, routertest.Options{Settings: small}, func(t *testing.T, c *routertest.Cluster) {
 				ctx := context.Background()
-				shelf(t, c.Router, 1000)
+				shelf(t, c.Router, 999)
+				write(t, c.Router, insertOf(t, `{"_id": "keyless"}`)) // counts as null
 				before := find(t, c.Router, `{}`)
 				other := c.NewRouter(router.Settings{})
 				find(t, other, `{"_id": 1}`)
@@ -129,6 +131,7 @@ func TestACollectionWithDocumentsGetsAnotherKey(t *testing.T) {
 					slices.Sort(after)
 					same(t, before, after)
 					same(t, 1, len(find(t, r, `{"k": 500}`)))
+					same(t, 1, len(find(t, r, `{"k": null, "pad": null}`)))
 					n, err := r.Count(ctx, ns, router.Query{})
 					if err != nil || n != 1000 {
 						t.Errorf("count %d, %v", n, err)
@@ -392,6 +395,39 @@ func TestASwitchThatSomethingCameBeforeIsMadeAgain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestTheSwitchTakesFewRequests counts what the router and the owners send to the bucket while
+// writes and reads of a collection wait: one flush of each owner, one small delta, the retry
+// entries and two commits, however large the collection is.
+func TestTheSwitchTakesFewRequests(t *testing.T) {
+	in(t, routertest.Options{Settings: small}, func(t *testing.T, c *routertest.Cluster) {
+		ctx := context.Background()
+		shelf(t, c.Router, 500)
+		var puts []string
+		store := hooked{c.Bucket, func(key string) {
+			if c.State().CollectionByName("db", "c").Reshaping() {
+				puts = append(puts, key[:4])
+			}
+		}}
+		open := func(manifest.LocationID) (bucket.Bucket, error) { return store, nil }
+		r := router.New(router.Config{
+			Root: manifest.NewRoot(bucket.NewCell(store), c.Host, nil), Bucket: store, Store: reader.NewStore(open, nil), Dialer: c, Host: c.Host, Settings: small,
+		})
+		tr := begin(t, c, 2)
+		_ = c.Host.Sleep(ctx, 200*time.Millisecond)
+		c.Reset()
+		if err := r.ShardCollection(ctx, ns, key1(t, `{"k": 1}`), 0); err != nil {
+			t.Fatal(err)
+		}
+		tr.check()
+		slices.Sort(puts)
+		// The commit, once more if an owner's came before it; the delta and the retry entries.
+		commits := strings.Count(strings.Join(puts, " "), "meta")
+		if n := len(puts) - commits; commits < 1 || commits > 2 || n < 1 || n > 2 {
+			t.Errorf("while others waited the router sent %v", puts)
+		}
+	})
 }
 
 // TestAUniqueKeyIsUniqueFromTheSwitchOn gives a collection a key that is to be unique: the

@@ -110,7 +110,7 @@ func (w *work) record() manifest.Change {
 
 // tick renews the record now and then, and notices that the job was expelled.
 func (w *work) tick(ctx context.Context) error {
-	if w.Host.Mono() < w.beat+beatEvery {
+	if w.Host.Mono() < w.beat+beatEvery || w.marked { // while others wait there is nothing to tell
 		return ctx.Err()
 	}
 	w.beat = w.Host.Mono()

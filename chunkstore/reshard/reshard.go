@@ -85,7 +85,7 @@ type Settings struct {
 	SwitchBelow time.Duration
 	RoundsMax   int
 	// SilentFor is how long the record of another job must not change for it to be taken for
-	// dead; 20 s.
+	// dead; 40 s, since a flush may take as long as routers have patience.
 	SilentFor time.Duration
 }
 
@@ -95,7 +95,7 @@ func (s Settings) withDefaults() Settings {
 	set(&s.SegmentBytes, 32<<20)
 	set(&s.SwitchBelow, 300*time.Millisecond)
 	set(&s.RoundsMax, 12)
-	set(&s.SilentFor, 20*time.Second)
+	set(&s.SilentFor, 40*time.Second)
 	return s
 }
 
