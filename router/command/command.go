@@ -6,9 +6,10 @@
 //	Run --> router --> reply document
 //
 // Commands stand in one table, a file a family: handshake, diagnostics, sessions, crud,
-// find, aggregate, definitions, sharding, config. A Command names every field that it
-// reads; a field that nobody knows is an error, as in MongoDB, so that a wish that is not
-// fulfilled is never passed over in silence. What is not in the table is CommandNotFound.
+// find, aggregate, definitions, sharding, chunks, whereabouts, stats, config, and later, which
+// says what there is instead of what is not. A Command names every field that it reads; a field
+// that nobody knows is an error, as in MongoDB, so that a wish that is not fulfilled is never
+// passed over in silence. What is not in the table is CommandNotFound.
 //
 // # What is kept between commands
 //

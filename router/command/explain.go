@@ -18,9 +18,9 @@ type explained struct {
 	query router.Query
 	write *router.Statement // nil: a query
 	field string            // of a distinct
-	// pipe is an aggregate, cut in two; shardStages are how many of its stages are in query.
-	pipe   pushed
+	// Of an aggregate: its stages as written, and cut in two.
 	stages []bson.Raw
+	pipe   pushed
 }
 
 // verbosity is how much an explain tells.

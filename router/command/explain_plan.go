@@ -113,7 +113,7 @@ func (p *planned) shard(g plan.Group, shards int) bson.Raw {
 			AppendDocument("min", t.Chunk.MinBSON).AppendDocument("max", t.Chunk.MaxBSON).
 			AppendInt32("ranges", int32(len(t.Ranges))).Build()))
 	}
-	return bson.Raw(b.AppendDocument("winningPlan", p.stages(g, shards)).
+	return bson.Raw(b.AppendDocument("winningPlan", p.tree(g, shards)).
 		AppendArray("rejectedPlans", array(nil)).
 		AppendArray("chunks", array(chunks)).Build())
 }
@@ -129,8 +129,8 @@ func (p *planned) ranged(g plan.Group) bool {
 	return p.inOrder()
 }
 
-// stages is what a shard does, the last stage outermost.
-func (p *planned) stages(g plan.Group, shards int) []byte {
+// tree is what a shard does, the last stage outermost.
+func (p *planned) tree(g plan.Group, shards int) []byte {
 	if p.cmd.Name == "count" && len(p.query.Filter) <= 5 && p.query.Limit == 0 {
 		return build().AppendString("stage", "RECORD_STORE_FAST_COUNT").Build()
 	}
@@ -214,7 +214,7 @@ func (p *planned) appendSplit(b *bsoncore.DocumentBuilder) {
 		shards = p.Plan.ByShard()
 	}
 	pushed := len(p.shardStages())
-	if len(shards) < 2 && pushed == len(p.explained.stages) {
+	if len(shards) < 2 && pushed == len(p.stages) {
 		b.AppendNull("splitPipeline")
 	} else {
 		b.AppendString("mergeType", "mongos")
@@ -230,14 +230,14 @@ func (p *planned) appendSplit(b *bsoncore.DocumentBuilder) {
 		}
 		parts.AppendDocument(string(g.Shard), d.AppendDocument("queryPlanner", build().
 			AppendString("namespace", p.ns.String()).
-			AppendDocument("winningPlan", p.stages(g, len(shards))).Build()).Build())
+			AppendDocument("winningPlan", p.tree(g, len(shards))).Build()).Build())
 	}
 	b.AppendDocument("shards", parts.Build())
 }
 
 // shardStages are the stages that shards carry out.
 func (p *planned) shardStages() []bson.Raw {
-	return p.explained.stages[:len(p.explained.stages)-len(p.pipe.rest)]
+	return p.stages[:len(p.stages)-len(p.pipe.rest)]
 }
 
 // merger are the stages that this router carries out: what is left, and what has to be done
