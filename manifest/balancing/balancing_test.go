@@ -103,7 +103,7 @@ func TestDrainOutlivesTheHolder(t *testing.T) {
 	if _, yes := balancing.Draining(ended, "a"); yes || ended.Shard("a").Status != manifest.ShardHeld {
 		t.Error("the drain did not end")
 	}
-	s = apply(t, s, balancing.Remove("a")...)
+	s = apply(t, s, balancing.Remove(s.Shard("a"))...)
 	if _, yes := balancing.Draining(s, "a"); yes || s.Shard("a") != nil {
 		t.Error("a is still there")
 	}

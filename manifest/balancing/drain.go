@@ -48,8 +48,11 @@ func EndDrain(h *manifest.Shard) []manifest.Change {
 }
 
 // Remove are the changes by which an empty shard goes.
-func Remove(id manifest.ShardID) []manifest.Change {
-	return []manifest.Change{manifest.RemoveShard{ID: id}, forget(id)}
+func Remove(h *manifest.Shard) (changes []manifest.Change) {
+	if h.Status == manifest.ShardHeld {
+		changes = append(changes, manifest.SetDraining{Shard: h.ID, Draining: true})
+	}
+	return append(changes, manifest.RemoveShard{ID: h.ID}, forget(h.ID))
 }
 
 func forget(id manifest.ShardID) manifest.Change {

@@ -1,6 +1,9 @@
 package balancing
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/granarydb/granary/manifest"
@@ -21,10 +24,13 @@ type Round struct {
 	Rounds  int64 `bson:"rounds"`
 	InRound bool  `bson:"inRound"`
 	// Started is the balancer's wall clock at the begin of the last round (ms).
-	Started bson.DateTime `bson:"started"`
+	Started Millis `bson:"started"`
 	// Failures are the chunks whose last move failed, and that wait.
 	Failures []Failure `bson:"failures,omitempty"`
 }
+
+// Millis is a time in ms since 1970.
+type Millis = bson.DateTime
 
 // FailuresMax bounds Round.Failures: beyond it those that wait least are forgotten.
 const FailuresMax = 100
@@ -34,9 +40,9 @@ type Failure struct {
 	Collection manifest.CollectionID `bson:"collection"`
 	Chunk      manifest.ChunkID      `bson:"chunk"`
 	// Tries failed one after another; the next is not made before Until (ms, wall clock).
-	Tries int           `bson:"tries"`
-	Until bson.DateTime `bson:"until"`
-	Cause string        `bson:"cause"`
+	Tries int    `bson:"tries"`
+	Until Millis `bson:"until"`
+	Cause string `bson:"cause"`
 }
 
 // LastRound reads the record. body is nil when there is none, and is what a change of it
@@ -51,7 +57,7 @@ func LastRound(st *manifest.State) (r Round, body bson.Raw) {
 }
 
 // Put is the change that records r over what was seen; seen nil: over nothing.
-func (r Round) Put(seen bson.Raw) (manifest.Change, error) {
+func (r Round) Put(seen bson.Raw) (manifest.PutRecord, error) {
 	body, err := bson.Marshal(r)
 	return manifest.PutRecord{
 		Record:   manifest.Record{Kind: manifest.RecordBalancer, ID: RoundID, Body: body},
@@ -64,3 +70,32 @@ func (f *Failure) Again() string { return time.UnixMilli(int64(f.Until)).UTC().F
 
 // Waits reports whether it is too early for the next try.
 func (f *Failure) Waits(nowMillis int64) bool { return nowMillis < int64(f.Until) }
+
+// RoundNote is what the history keeps of a round.
+type RoundNote struct {
+	Millis int64 // that it took
+	// Wanted are the chunks that should have moved, Moved those that did, by Reasons.
+	Wanted, Moved int
+	Reasons       map[string]int
+	Error         string // the last of its moves; "": none failed
+}
+
+// Change is the entry, in the words of MongoDB's config.actionlog (their spelling, too).
+func (n RoundNote) Change() manifest.Change {
+	d := bson.D{
+		{Key: "executionTimeMillis", Value: n.Millis}, {Key: "errorOccured", Value: n.Error != ""},
+		{Key: "candidateChunks", Value: int32(n.Wanted)}, {Key: "chunksMoved", Value: int32(n.Moved)},
+	}
+	if n.Error != "" {
+		d = append(d, bson.E{Key: "errmsg", Value: n.Error})
+	}
+	reasons := bson.D{}
+	for _, k := range slices.Sorted(maps.Keys(n.Reasons)) {
+		reasons = append(reasons, bson.E{Key: k, Value: int32(n.Reasons[k])})
+	}
+	doc, err := bson.Marshal(append(d, bson.E{Key: "reasons", Value: reasons}))
+	if err != nil {
+		panic(fmt.Sprintf("balancing: note %v: %v", d, err))
+	}
+	return manifest.Note{What: "balancer.round", Detail: doc}
+}
