@@ -343,6 +343,9 @@ func (r *Router) moveOnce(ctx context.Context, a *attempts, ns Namespace, to man
 	if err := known(s, to); err != nil {
 		return false, err
 	}
+	if !c.PermitsMigrations() {
+		return false, mongoerr.New(mongoerr.ConflictingOperationInProg, "migrations of %s are disabled: sh.enableMigrations(%q) permits them", ns, ns.String())
+	}
 	found, err := pick(s, c)
 	if err != nil {
 		return false, err

@@ -200,7 +200,7 @@ func (t *turn) next(zone string) (manifest.ShardID, error) {
 func emptiestFirst(s *manifest.State, zone string) []manifest.ShardID {
 	var ids []manifest.ShardID
 	for _, h := range s.Shards() {
-		if h.Status != manifest.ShardDraining && (zone == "" || h.InZone(zone)) {
+		if takes(s, h) && (zone == "" || h.InZone(zone)) {
 			ids = append(ids, h.ID)
 		}
 	}

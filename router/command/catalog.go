@@ -51,8 +51,10 @@ func catalogEntry(st *manifest.State, coll *manifest.Collection, shards, balanci
 		b.AppendArray("shards", stringArray(owners(st, coll)...))
 	}
 	if balancing && coll.Sharded {
-		b.AppendBoolean("balancingEnabled", !coll.NoBalance).
-			AppendDocument("balancingEnabledReason", build().AppendBoolean("enableBalancing", !coll.NoBalance).AppendBoolean("allowMigrations", true).Build())
+		b.AppendBoolean("balancingEnabled", !coll.NoBalance && coll.PermitsMigrations()).
+			AppendDocument("balancingEnabledReason", build().AppendBoolean("enableBalancing", !coll.NoBalance).AppendBoolean("allowMigrations", coll.PermitsMigrations()).Build()).
+			AppendBoolean("autoMergingEnabled", st.AutoMerge(coll)).
+			AppendInt64("chunkSize", st.ChunkSize(coll)>>20)
 	}
 	return bson.Raw(b.Build())
 }

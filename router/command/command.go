@@ -31,6 +31,8 @@ import (
 
 	"github.com/granarydb/granary/chunkstore/admission"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/balancing"
 	"github.com/granarydb/granary/manifest/host"
 	"github.com/granarydb/granary/router"
 	"github.com/granarydb/granary/router/wire"
@@ -61,7 +63,10 @@ type Options struct {
 	// Bounds are what serverStatus shows of the bounds of this process, besides the Gate's;
 	// nil: none.
 	Bounds func() []admission.Bound
-	Log    *slog.Logger // nil: silent
+	// Verdicts tell how the collections of a root stand, by a balancer's rules; nil: none is
+	// known.
+	Verdicts func(*manifest.State) []balancing.Verdict
+	Log      *slog.Logger // nil: silent
 }
 
 func (o Options) withDefaults() Options {
@@ -79,6 +84,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.PipelineBytes == 0 {
 		o.PipelineBytes = 64 << 20
+	}
+	if o.Verdicts == nil {
+		o.Verdicts = func(*manifest.State) []balancing.Verdict { return nil }
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -145,7 +153,7 @@ func New(r *router.Router, o *Options) *Commands {
 	s.topology = topology{process: r.NewObjectID(), stopping: make(chan struct{})}
 	s.underway.calls = make(map[int64]running)
 	for n, family := range [][]Command{
-		s.handshake(), s.diagnostics(), s.sessions(), s.crud(), s.find(), s.aggregation(), s.definitions(), s.sharding(), s.chunks(), s.zones(), s.snapshots(),
+		s.handshake(), s.diagnostics(), s.sessions(), s.crud(), s.find(), s.aggregation(), s.definitions(), s.sharding(), s.shards(), s.balancing(), s.chunks(), s.zones(), s.snapshots(),
 		s.whereabouts(), s.statistics(), s.later(),
 	} {
 		for i := range family {

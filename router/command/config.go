@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/balancing"
 	"github.com/granarydb/granary/router"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -40,6 +41,8 @@ func (s *Commands) virtual(ctx context.Context, ns router.Namespace, maxTime tim
 		docs, err = configTags(st)
 	case "settings":
 		docs = configSettings(st)
+	case "actionlog":
+		docs = configActionlog(st)
 	case "changelog":
 		docs = configChangelog(st)
 	case "version":
@@ -68,7 +71,7 @@ func configShards(st *manifest.State) (docs []bson.Raw) {
 		if len(h.Zones) > 0 {
 			b.AppendArray("tags", stringArray(h.Zones...))
 		}
-		if h.Status == manifest.ShardDraining {
+		if _, wish := balancing.Draining(st, h.ID); wish || h.Status == manifest.ShardDraining {
 			b.AppendBoolean("draining", true)
 		}
 		docs = append(docs, bson.Raw(b.Build()))
@@ -108,6 +111,11 @@ func configCollections(st *manifest.State) (docs []bson.Raw) {
 			AppendDocument("key", coll.Key.BSON()).
 			AppendBoolean("unique", coll.Unique).
 			AppendBoolean("noBalance", coll.NoBalance)
+		for _, name := range switchNames[1:] {
+			if v, err := coll.Options.LookupErr(name); err == nil {
+				b.AppendValue(name, core(v))
+			}
+		}
 		if !coll.Sharded {
 			b.AppendBoolean("unsplittable", true)
 		}
@@ -165,18 +173,14 @@ func configTags(st *manifest.State) (docs []bson.Raw, err error) {
 	return docs, err
 }
 
-// configSettings says beside what is recorded that chunks are cut by themselves and not moved,
-// which tools ask for.
+// configSettings are what somebody set. What is not there has its default: chunks are cut,
+// merged and moved by themselves.
 func configSettings(st *manifest.State) (docs []bson.Raw) {
-	if _, recorded := st.Record(manifest.RecordSetting, "autosplit"); !recorded {
-		docs = append(docs, bson.Raw(build().AppendString("_id", "autosplit").AppendBoolean("enabled", true).Build()))
-	}
-	if _, recorded := st.Record(manifest.RecordBalancer, "balancer"); !recorded {
-		docs = append(docs, bson.Raw(build().AppendString("_id", "balancer").AppendBoolean("stopped", true).AppendString("mode", "off").Build()))
-	}
-	for _, kind := range []manifest.RecordKind{manifest.RecordSetting, manifest.RecordBalancer} {
+	for _, kind := range []manifest.RecordKind{manifest.RecordBalancer, manifest.RecordSetting} {
 		for _, r := range st.Records(kind) {
-			docs = append(docs, withID(r.ID, r.Body))
+			if kind == manifest.RecordSetting || balancing.IsSetting(r.ID) {
+				docs = append(docs, withID(r.ID, r.Body))
+			}
 		}
 	}
 	return docs
@@ -206,24 +210,14 @@ func withID(id string, body bson.Raw) bson.Raw {
 // shard that gave the chunk away, which say how it went.
 func configChangelog(st *manifest.State) (docs []bson.Raw) {
 	for i, h := range st.History() {
-		entry := func(what string, details bson.Raw) {
-			b := build().
-				AppendDocument("_id", build().AppendInt64("version", int64(h.Version)).AppendInt32("n", int32(i)).AppendString("what", what).Build()).
-				AppendDateTime("time", h.Millis).
-				AppendString("what", what).
-				AppendString("ns", h.NS)
-			if len(details) > 0 {
-				b.AppendDocument("details", details)
-			}
-			docs = append(docs, bson.Raw(b.Build()))
+		if isAction(h.What) {
+			continue
 		}
-		entry(h.What, h.Detail)
+		docs = append(docs, historyDoc(i, h, h.What, h.Detail))
 		if h.What == "moveChunk.commit" {
-			start, details := bsoncore.AppendDocumentStart(nil)
-			details = append(details, h.Detail[4:len(h.Detail)-1]...)
-			details = bsoncore.AppendStringElement(details, "note", "success")
-			details, _ = bsoncore.AppendDocumentEnd(details, start)
-			entry("moveChunk.from", details)
+			docs = append(docs, historyDoc(i, h, "moveChunk.from", appended(h.Detail, func(d []byte) []byte {
+				return bsoncore.AppendStringElement(d, "note", "success")
+			})))
 		}
 	}
 	return docs

@@ -36,6 +36,9 @@ func (s *Commands) insert(ctx context.Context, c *call) (bson.Raw, error) {
 func (s *Commands) update(ctx context.Context, c *call) (bson.Raw, error) {
 	docs := c.docs("updates")
 	s.counts.update.Add(int64(len(docs)))
+	if c.DB == "config" {
+		return s.updateConfig(ctx, c, docs)
+	}
 	return s.write(ctx, c, docs, c.updateStatement)
 }
 

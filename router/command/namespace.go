@@ -56,7 +56,9 @@ func (c *call) written() router.Namespace {
 
 func (c *call) mayWrite(ns router.Namespace) {
 	switch ns.Database {
-	case "config", "admin", "local":
+	case "config":
+		c.fail(configRefusal(ns, c.cmd.Name))
+	case "admin", "local":
 		c.fail(mongoerr.New(mongoerr.IllegalOperation, "%s is not possible in the database %s, which shows the cluster itself", c.cmd.Name, ns.Database))
 	}
 	if strings.HasPrefix(ns.Collection, "system.") {

@@ -22,7 +22,6 @@ func (s *Commands) sharding() []Command {
 			Fields: []string{"key"}, Ignored: []string{"enforceUniquenessCheck"},
 		},
 		{Name: "listShards", Help: "the shards and who holds them", Admin: true, Fields: []string{"filter"}, Run: s.listShards},
-		{Name: "balancerStatus", Help: "whether chunks are moved by themselves", Admin: true, Run: s.balancerStatus},
 	}
 }
 
@@ -58,10 +57,6 @@ func (s *Commands) listShards(ctx context.Context, c *call) (bson.Raw, error) {
 		return nil, err
 	}
 	return ok(build().AppendArray("shards", array(docs))), nil
-}
-
-func (s *Commands) balancerStatus(context.Context, *call) (bson.Raw, error) {
-	return ok(build().AppendString("mode", "off").AppendBoolean("inBalancerRound", false).AppendInt64("numBalancerRounds", 0)), nil
 }
 
 // dataDistribution is $shardedDataDistribution: what each shard owns of each collection.
