@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/granarydb/granary/balancer"
+	"github.com/granarydb/granary/balancer/policy"
 	"github.com/granarydb/granary/chunkstore/admission"
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/reader"
@@ -17,6 +19,7 @@ import (
 	"github.com/granarydb/granary/compactor"
 	"github.com/granarydb/granary/compactor/gc"
 	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/balancing"
 	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/manifest/host"
 	"github.com/granarydb/granary/router/command"
@@ -28,6 +31,8 @@ import (
 type Base struct {
 	// Root is the process's view of the cluster.
 	Root *manifest.Root
+	// Balancer is the process's; a router has none.
+	Balancer *balancer.Balancer
 	// Cache is the process's block cache, for its figures.
 	Cache *segment.Cache
 
@@ -104,8 +109,26 @@ func (s *Base) Bounds(w *writer.Writer) []admission.Bound {
 func (s *Base) answering(w *writer.Writer) *command.Options {
 	return &command.Options{
 		Address: s.options.Address, Program: s.options.Program, Log: s.log, Gate: s.Gate, Sorts: s.sorts,
-		Bounds: func() []admission.Bound { return s.Bounds(w) },
+		Bounds: func() []admission.Bound { return s.Bounds(w) }, Verdicts: s.verdicts,
 	}
+}
+
+// balance makes the process's balancer, and lets it work unless Options say no.
+func (s *Base) balance(d rpc.Dialer, address string) {
+	s.Balancer = balancer.New(balancer.Config{
+		Root: s.Root, Dial: d, Host: s.host, Holder: s.holder, Address: address, Every: s.options.BalanceEvery, Log: s.log,
+	})
+	if !s.options.NoBalancer {
+		s.run(s.Balancer.Run)
+	}
+}
+
+// verdicts tell how collections stand, for commands: loads are not asked for.
+func (s *Base) verdicts(st *manifest.State) []balancing.Verdict {
+	last, _ := balancing.LastRound(st)
+	return policy.Make(policy.Input{
+		State: st, Settings: balancing.Of(st), NowMillis: s.host.Wall().UnixMilli(), Failures: last.Failures,
+	}).Verdicts
 }
 
 // pulseEvery is the time after which a process that has not read the root for any other reason

@@ -68,6 +68,7 @@ func OpenWriter(ctx context.Context, b bucket.Bucket, h host.Host, net Network, 
 	s.run(w.Writer.Run)
 	s.run(s.collect(w.first))
 	s.keepUp(dialer)
+	s.balance(dialer, role.Address)
 	watch, unwatch := context.WithCancel(s.background)
 	w.unwatch = unwatch
 	s.roles.Go(func() error {
@@ -144,3 +145,22 @@ func OpenRouter(ctx context.Context, b bucket.Bucket, h host.Host, net Network, 
 
 // Close stops the background work. Requires: no command runs any more.
 func (r *Router) Close(context.Context) error { return r.end() }
+
+// Balancer is a process that moves chunks, and nothing else.
+type Balancer struct{ *Base }
+
+// OpenBalancer starts a balancer process on a store that has a cluster. When told to
+// (Options.NoBalancer) it does nothing by itself: its Balancer can be asked.
+func OpenBalancer(ctx context.Context, b bucket.Bucket, h host.Host, net Network, o Options) (*Balancer, error) {
+	s, err := newBase(ctx, b, h, o)
+	if err != nil {
+		return nil, err
+	}
+	guard := peers.NewGuard(net, s.Root, h, s.log)
+	s.run(guard.Run)
+	s.balance(guard, "")
+	return &Balancer{s}, nil
+}
+
+// Close stops it; moves under way are their owners'.
+func (b *Balancer) Close(context.Context) error { return b.end() }

@@ -59,6 +59,10 @@ type Options struct {
 	// UpkeepEvery is the shortest time between two looks at the sizes and loads of chunks; 1 s.
 	// Negative: chunks are neither cut nor merged by this process.
 	UpkeepEvery time.Duration
+	// NoBalancer leaves chunks where they are: the process does not move them by itself.
+	// BalanceEvery is the time between two looks at them; 10 s.
+	NoBalancer   bool
+	BalanceEvery time.Duration
 	// Address is where clients will connect, and Program the program's version: both are
 	// only shown.
 	Address, Program string
@@ -142,6 +146,7 @@ func Open(ctx context.Context, b bucket.Bucket, h host.Host, o Options) (*Stack,
 	}
 	keeping, stopKeeping := context.WithCancel(s.background)
 	s.stopKeeping = stopKeeping
+	s.balance(dialer, "")
 	s.roles.Go(func() error { return w.Keep(keeping) })
 	return s, nil
 }

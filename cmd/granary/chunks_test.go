@@ -30,7 +30,7 @@ func TestChunksByHand(t *testing.T) {
 	t.Setenv("GRANARY_SECRET", "a secret of enough characters")
 	store := "dir:" + t.TempDir()
 	_, mongoAt := startProcess(t, "router", "--store", store, "--new-shards", "2", "--mongo", "127.0.0.1:0")
-	startProcess(t, "writer", "--store", store, "--listen", "127.0.0.1:0", "--lease", "200ms")
+	startProcess(t, "writer", "--store", store, "--listen", "127.0.0.1:0", "--lease", "200ms", "--balancer=false")
 	c, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + mongoAt))
 	if err != nil {
 		t.Fatal(err)

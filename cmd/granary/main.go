@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	_ "time/tzdata" // windows of the balancer name time zones, also where the machine knows none
 
 	"github.com/urfave/cli/v3"
 )

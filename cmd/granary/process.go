@@ -62,6 +62,7 @@ func holdFlags(lease time.Duration) []cli.Flag {
 	return []cli.Flag{
 		&cli.DurationFlag{Name: "lease", Value: lease, Sources: env("lease"), Validator: positive[time.Duration]("--lease"), Usage: "how long reads need no look at the store; a successor waits as long after a crash"},
 		&cli.BoolFlag{Name: "upkeep", Value: true, Sources: env("upkeep"), Usage: "cut and merge the chunks of the shards held here"},
+		&cli.BoolFlag{Name: "balancer", Value: true, Sources: env("balancer"), Usage: "take part in moving chunks to where they should be; sh.stopBalancer() stops it for all"},
 		&cli.IntFlag{Name: "memtable-mb", Value: 64, Sources: env("memtable-mb"), Validator: positive[int]("--memtable-mb"), Usage: "memory for rows that are in the log only, all shards together"},
 	}
 }
@@ -93,6 +94,7 @@ func newProcess(ctx context.Context, cmd *cli.Command, shards int) (*process, er
 	p.metered = newMetered(prices)
 	p.options = localstack.Options{
 		Shards: shards, Lease: cmd.Duration("lease"), Wait: cmd.Duration("wait"), Log: p.log, Program: version(),
+		NoBalancer:    !cmd.Bool("balancer"),
 		MemtableBytes: int64(cmd.Int("memtable-mb")) << 20, CacheBytes: int64(cmd.Int("cache-mb")) << 20,
 		Pot: admission.NewPot(requestBytes), Lag: admission.RuntimeLag(),
 	}

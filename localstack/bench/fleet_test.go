@@ -27,6 +27,7 @@ type fleet struct {
 // startFleet runs one on a store until the test ends.
 func startFleet(tb testing.TB, store bucket.Bucket, writers int, o localstack.Options) *fleet {
 	tb.Helper()
+	o.NoBalancer = true // chunks stay where they were put
 	f := &fleet{}
 	dialer := rpc.NewHTTPDialer("", host.System(), nil)
 	tb.Cleanup(dialer.Close)

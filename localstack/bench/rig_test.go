@@ -35,6 +35,7 @@ func openDir(tb testing.TB) bucket.Bucket {
 // startStack runs all roles on a store until the test ends.
 func startStack(tb testing.TB, b bucket.Bucket, o localstack.Options) *localstack.Stack {
 	tb.Helper()
+	o.NoBalancer = true // chunks stay where they were put
 	s, err := localstack.Open(context.Background(), b, host.System(), o)
 	if err != nil {
 		tb.Fatal(err)

@@ -22,6 +22,11 @@ function refused(name, code, text, fn) {
 const chunk = (k) => db.getSiblingDB('config').chunks.find({ uuid: db.getSiblingDB('config').collections.findOne({ _id: 'tbl.c' }).uuid })
   .sort({ min: 1 }).toArray().filter((c) => c.min.k === k)[0];
 
+works('stopBalancer', () => sh.stopBalancer());
+same('stopped', [sh.getBalancerState(), sh.isBalancerRunning().mode], [false, 'off']);
+works('startBalancer', () => sh.startBalancer());
+same('started', [sh.getBalancerState(), sh.isBalancerRunning().mode], [true, 'full']);
+works('setBalancerState', () => sh.setBalancerState(false)); // and the chunks stay where this puts them
 works('enableSharding', () => sh.enableSharding('tbl'));
 works('shardCollection', () => sh.shardCollection('tbl.c', { k: 1 }), (r) => r.collectionsharded === 'tbl.c');
 t.c.insertMany([...Array(100).keys()].map((k) => ({ k })));
@@ -45,6 +50,23 @@ works('status', () => sh.status(), (r) => {
     s.balancer['Migration Results for the last 24 hours'][2] === 'Success' && c.shardKey.k === 1 &&
     c.chunkMetadata.reduce((n, x) => n + x.nChunks, 0) === 5 && c.chunks.length === 5 && c.chunks[0]['on shard'] !== undefined;
 });
+works('balancerCollectionStatus', () => sh.balancerCollectionStatus('tbl.c'), (r) => r.chunkSize === 64 && typeof r.balancerCompliant === 'boolean');
+const settings = (id) => db.getSiblingDB('config').settings.findOne({ _id: id });
+const coll = () => db.getSiblingDB('config').collections.findOne({ _id: 'tbl.c' });
+const one = (r) => r.acknowledged && r.matchedCount + r.upsertedCount === 1;
+works('disableBalancing', () => sh.disableBalancing('tbl.c'), (r) => one(r) && coll().noBalance === true);
+works('enableBalancing', () => sh.enableBalancing('tbl.c'), (r) => one(r) && coll().noBalance === false);
+works('disableMigrations', () => sh.disableMigrations('tbl.c'), (r) => r.ok === 1 && coll().permitMigrations === false);
+works('enableMigrations', () => sh.enableMigrations('tbl.c'), (r) => r.ok === 1 && coll().permitMigrations !== false);
+works('disableAutoSplit', () => sh.disableAutoSplit(), (r) => one(r) && settings('autosplit').enabled === false);
+works('enableAutoSplit', () => sh.enableAutoSplit(), (r) => one(r) && settings('autosplit').enabled === true);
+works('stopAutoMerger', () => sh.stopAutoMerger(), (r) => one(r) && settings('automerge').enabled === false);
+works('startAutoMerger', () => sh.startAutoMerger(), (r) => one(r) && settings('automerge').enabled === true);
+works('isAutoMergerEnabled', () => sh.isAutoMergerEnabled(), (r) => r === true);
+works('disableAutoMerger', () => sh.disableAutoMerger('tbl.c'), (r) => one(r) && coll().enableAutoMerge === false);
+works('enableAutoMerger', () => sh.enableAutoMerger('tbl.c'), (r) => one(r) && coll().enableAutoMerge === undefined);
+works('addShard', () => sh.addShard('shard04'), (r) => r.shardAdded === 'shard04');
+for (const state of ['started', 'completed']) same('removeShard', db.adminCommand({ removeShard: 'shard04' }).state, state);
 works('getBalancerState', () => sh.getBalancerState(), (r) => typeof r === 'boolean');
 works('isBalancerRunning', () => sh.isBalancerRunning(), (r) => r.ok === 1 && typeof r.inBalancerRound === 'boolean');
 works('addShardTag', () => sh.addShardTag('shard01', 'EU'));

@@ -21,6 +21,8 @@ ok('db.shardCollection is a TypeError of the shell itself', e instanceof TypeErr
 sh.shardCollection('social.inbox', { owner: 1, sequence: 1 });
 sh.shardCollection('social.users', { user_name: 1 });
 
+sh.stopBalancer(); // what follows shows chunks where it puts them
+
 // --- Inbox: write to many boxes, read one of them -------------------------------------------
 // Corrected: the sequence was computed as sequence_number and used as sequence; the closing
 // parenthesis of the filter cut update and options off.
@@ -93,6 +95,8 @@ same('instead of one at all shards', [plan(users.users.find({ email: 'peter@exam
 const admin = db.getSiblingDB('admin');
 sh.enableSharding('data');
 sh.shardCollection('data.data', { _id: 1 });
+sh.stopBalancer();
+same('stopped', [sh.getBalancerState(), sh.isBalancerRunning().mode], [false, 'off']);
 const numberOfMinutesInDay = 60 * 24;
 function midnight() { const d = new Date(); d.setHours(0); d.setMinutes(0); d.setSeconds(0, 0); return d; }
 const date = midnight();
@@ -109,6 +113,23 @@ const minutes = chunksOf('data.data');
 same('chunks', minutes.length, 1441);
 ok('bounds are dates, each once', new Set(minutes.slice(1).map((c) => c.min._id.getTime())).size === 1440);
 fails('at an end there is nothing to cut', 2, () => admin.runCommand({ split: 'data.data', middle: { _id: midnight() } }));
+
+// Nothing moves while the balancer is stopped; started, it deals the chunks out like cards.
+sleep(3000);
+same('where they were', new Set(chunksOf('data.data').map((c) => c.shard)).size, 1);
+ok('and it is said why', /stopped by .* at /.test(sh.balancerCollectionStatus('data.data').why));
+sh.startBalancer();
+const started = Date.now();
+const counts = (ns) => { const n = {}; chunksOf(ns).forEach((c) => { n[c.shard] = (n[c.shard] || 0) + 1; }); return Object.values(n).sort(); };
+while (!(counts('data.data').length === 3 && counts('data.data')[2] - counts('data.data')[0] <= 1)) {
+  if (Date.now() - started > 30000) { print(`FAILED spread: ${EJSON.stringify(counts('data.data'))} ${EJSON.stringify(sh.balancerCollectionStatus('data.data'))}`); quit(1); }
+  sleep(200);
+}
+print(`1441 chunks spread over 3 shards: ${Date.now() - started} ms after sh.startBalancer()`);
+const dealt = chunksOf('data.data');
+ok('consecutive minutes on different shards', dealt.slice(1).every((c, i) => c.shard !== dealt[i].shard));
+same('balanced', sh.balancerCollectionStatus('data.data').balancerCompliant, true);
+ok('why they moved', config.actionlog.find({ what: 'balancer.round' }).toArray().some((r) => r.details.reasons.count > 0 && !r.details.errorOccured));
 
 // The same in one commit of the root.
 const points = [];

@@ -2,6 +2,7 @@
 // shards in turn. The drawing leaves [4000, 5000) without an owner; here shard01 has it.
 const mydb = db.getSiblingDB('mydb');
 mydb.dropDatabase();
+sh.stopBalancer(); // the chunks stay where they are put
 sh.enableSharding('mydb');
 same('shardCollection', sh.shardCollection('mydb.orders', { customer_id: 1, order_date: 1 }).ok, 1); // ascending, compound
 
