@@ -53,7 +53,7 @@ func inYard(t *testing.T, target int64, f func(y *yard)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		y := &yard{t: t, store: layer.Metrics(membucket.New()), log: &journal{}}
-		y.stack = open(t, y.store, localstack.Options{Log: slog.New(slog.NewTextHandler(y.log, nil))})
+		y.stack = open(t, y.store, localstack.Options{NoBalancer: true, Log: slog.New(slog.NewTextHandler(y.log, nil))})
 		do(t, y.stack, "admin", bson.D{{Key: "shardCollection", Value: "shop.orders"}, {Key: "key", Value: bson.D{{Key: "k", Value: 1}}}})
 		y.alter(func(c *manifest.Collection) { c.Options = manifest.WithChunkSize(c.Options, target) })
 		f(y)

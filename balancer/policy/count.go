@@ -21,7 +21,7 @@ func (g *group) deal() {
 	give := g.surplus(lacks)
 	var before *shard
 	for _, x := range g.items {
-		if !x.small {
+		if !x.dealt {
 			continue
 		}
 		if give[x] {
@@ -62,7 +62,7 @@ func (g *group) lacks() map[*shard]int {
 func (g *group) surplus(lacks map[*shard]int) map[*item]bool {
 	loose := map[*shard]int{} // chunks that can go
 	for _, x := range g.items {
-		if x.small && !x.fixed() {
+		if x.dealt && !x.fixed() {
 			loose[x.on]++
 		}
 	}
@@ -70,7 +70,7 @@ func (g *group) surplus(lacks map[*shard]int) map[*item]bool {
 	give := map[*item]bool{}
 	for _, x := range g.items {
 		n, surplus := loose[x.on], -lacks[x.on]
-		if !x.small || x.fixed() || surplus <= 0 {
+		if !x.dealt || x.fixed() || surplus <= 0 {
 			continue
 		}
 		surplus = min(surplus, n)

@@ -16,7 +16,8 @@
 //
 // Small chunks (count) are dealt out in key order, as one deals cards, so that neighbours are
 // on different shards: what was cut ahead of a growing key is written by all. Once the
-// numbers are right nothing is dealt again.
+// numbers are right nothing is dealt again. Small neighbours on one shard that will be merged
+// by themselves are left alone until they are one.
 //
 // # Why it ends
 //

@@ -49,7 +49,7 @@ func (w *work) calmOne(groups []*group, most, least *shard) bool {
 			}
 			for _, y := range []*item{nil, calmest} {
 				moves := x.load
-				if y != nil && !x.small {
+				if y != nil && !x.dealt {
 					continue
 				}
 				if y != nil {
@@ -76,7 +76,7 @@ func (w *work) calmOne(groups []*group, most, least *shard) bool {
 // another; nil: there is none.
 func (g *group) calmest(on *shard) (best *item) {
 	for _, y := range g.items {
-		if y.on == on && y.small && !y.fixed() && (best == nil || y.load < best.load) {
+		if y.on == on && y.dealt && !y.fixed() && (best == nil || y.load < best.load) {
 			best = y
 		}
 	}
@@ -88,7 +88,7 @@ func (g *group) content(x, back *item, to *shard) bool {
 	from := x.on
 	change := func(y *item, s *shard, sign int) {
 		g.bytes[s] += int64(sign) * y.chunk.Bytes
-		if y.small {
+		if y.dealt {
 			g.small[s] += sign
 		}
 	}

@@ -50,6 +50,7 @@ type item struct {
 	zone  string // "": none
 	cross bool   // it reaches over the end of a zone
 	small bool
+	dealt bool // small, and spread by number
 	load  float64
 	moved bool
 	waits *balancing.Failure // nil: it does not
@@ -94,7 +95,27 @@ func (w *work) add(info *manifest.Collection) {
 		x.on.load += x.load
 		c.items = append(c.items, x)
 	}
+	c.leaveToMerges()
 	w.collections = append(w.collections, c)
+}
+
+// leaveToMerges chooses the small chunks that are spread by number: not those that will be one
+// with a neighbour soon, which they could not if they were on two shards.
+func (c *collection) leaveToMerges() {
+	merging := func(x *item) bool {
+		return x.small && x.chunk.ManualUntil*1000 <= c.w.in.NowMillis && c.w.in.State.AutoMerge(c.info) && !x.jumbo()
+	}
+	for i, x := range c.items {
+		x.dealt = x.small
+		for _, k := range []int{i - 1, i + 1} {
+			if k < 0 || k == len(c.items) {
+				continue
+			}
+			if y := c.items[k]; y.on == x.on && y.zone == x.zone && merging(x) && merging(y) {
+				x.dealt = false
+			}
+		}
+	}
 }
 
 // move plays an action.
@@ -159,7 +180,7 @@ func (c *collection) groups() (list []*group) {
 func (g *group) count(x *item, sign int) {
 	g.bytes[x.on] += int64(sign) * x.chunk.Bytes
 	g.chunks[x.on] += sign
-	if x.small {
+	if x.dealt {
 		g.small[x.on] += sign
 	}
 }
