@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
@@ -87,17 +86,7 @@ func (w *writing) take(k *work, res rpc.WriteResult) {
 	if k.follow && !applied(res) {
 		return
 	}
-	if res.MovesTo != nil {
-		res = rpc.WriteResult{Err: w.moves()}
-	}
 	k.finish(res)
-}
-
-// moves refuses an update of the shard key that would take the document elsewhere.
-func (w *writing) moves() *mongoerr.Error {
-	return mongoerr.New(mongoerr.ImmutableField,
-		"the update changes a field of the shard key %s and would move the document to another place, which is not supported: "+
-			"insert the new document and delete the old one", w.coll.Key)
 }
 
 // applied reports whether a result is of a statement that found its document.

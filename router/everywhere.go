@@ -31,6 +31,7 @@ func (w *writing) everywhere(ctx context.Context, k *work) error {
 	done := make(map[manifest.ChunkID]bool)
 	for i, r := range runs {
 		w.a.answered(ctx, r.shard, errs[i])
+		w.waited(ctx, r.results)
 		errs[i] = lost(errs[i], k)
 		for j, res := range r.results {
 			if res.Stale {
@@ -64,11 +65,7 @@ func (w *writing) everywhere(ctx context.Context, k *work) error {
 func (w *writing) sum(k *work, res rpc.WriteResult) {
 	k.total.N += res.N
 	k.total.Modified += res.Modified
-	switch {
-	case k.total.Err != nil:
-	case res.MovesTo != nil:
-		k.total.Err = w.moves()
-	default:
+	if k.total.Err == nil {
 		k.total.Err = res.Err
 	}
 }

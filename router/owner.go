@@ -62,6 +62,21 @@ func (a *attempts) answered(ctx context.Context, shard manifest.ShardID, err err
 	a.silent[shard] = s
 }
 
+// waited is answered for the shards that an answer says must answer first.
+func (w *writing) waited(ctx context.Context, results []rpc.WriteResult) {
+	for i := range results {
+		shard := results[i].Waits
+		if shard == "" {
+			continue
+		}
+		err := fmt.Errorf("a document goes to shard %s: %w", shard, rpc.Unreachable)
+		if h := w.state.Shard(shard); h != nil && h.Status == manifest.ShardFree {
+			err = fmt.Errorf("a document goes to shard %s: %w", shard, errNoWriter)
+		}
+		w.a.answered(ctx, shard, err)
+	}
+}
+
 // claim asks the Claimer for a writer; one question a shard is in the air at a time, others
 // wait by their backoff.
 func (r *Router) claim(ctx context.Context, shard manifest.ShardID) {

@@ -123,7 +123,7 @@ func (w *writing) tryGoal(ctx context.Context, k *work) (done bool, err error) {
 	if err != nil {
 		return false, lost(err, k)
 	}
-	if applied(res) || res.Err != nil || res.MovesTo != nil {
+	if applied(res) || res.Err != nil {
 		w.take(k, res)
 		return true, nil
 	}
@@ -240,6 +240,7 @@ func (w *writing) one(ctx context.Context, key []byte, op rpc.WriteOp) (rpc.Writ
 	r.ops = []rpc.WriteOp{op}
 	err := w.send(ctx, r)
 	w.a.answered(ctx, r.shard, err)
+	w.waited(ctx, r.results)
 	switch {
 	case err != nil:
 		return rpc.WriteResult{}, err

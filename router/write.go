@@ -266,6 +266,7 @@ func (w *writing) stepOrdered(ctx context.Context) error {
 	}
 	err = w.send(ctx, run)
 	w.a.answered(ctx, run.shard, err)
+	w.waited(ctx, run.results)
 	return w.settleRun(run, err)
 }
 
@@ -309,6 +310,7 @@ func (w *writing) stepUnordered(ctx context.Context) error {
 	w.r.each(len(runs), func(i int) { errs[i] = w.send(ctx, runs[i]) })
 	for i, run := range runs {
 		w.a.answered(ctx, run.shard, errs[i])
+		w.waited(ctx, run.results)
 		errs[i] = w.settleRun(run, errs[i])
 	}
 	return firstError(errs)

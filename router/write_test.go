@@ -249,21 +249,6 @@ func TestAnUpsertThatSaysNothingOfTheKeyIsRefused(t *testing.T) {
 	})
 }
 
-func TestAnUpdateThatMovesItsDocumentIsRefused(t *testing.T) {
-	in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
-		shard(t, c.Router, `{"k": 1}`, `{"k": 10}`)
-		write(t, c.Router, insertOf(t, `{"_id": 1, "k": 5}`))
-		for _, s := range []router.Statement{updateOf(t, `{"k": 5}`, `{"$set": {"k": 15}}`), updateOf(t, `{"_id": 1}`, `{"k": 15}`)} {
-			results, err := c.Router.Write(context.Background(), ns, router.Writes{Statements: []router.Statement{s}})
-			if err != nil || results[0].Err == nil || results[0].Err.Code != mongoerr.ImmutableField {
-				t.Fatalf("%+v, %v", results, err)
-			}
-		}
-		write(t, c.Router, updateOf(t, `{"_id": 1}`, `{"$set": {"k": 7}}`))
-		same(t, 1, len(find(t, c.Router, `{"k": 7}`)))
-	})
-}
-
 func TestStatementsThatCannotBeParsedFailAlone(t *testing.T) {
 	in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
 		thirds(t, c.Router)

@@ -43,6 +43,7 @@ func (s *shard) absorb(st *manifest.State) {
 	for _, c := range s.chunks {
 		s.dropCovered(c)
 	}
+	s.settleHolds()
 	s.pause()
 }
 
@@ -65,6 +66,7 @@ func (s *shard) differing(old, st *manifest.State) (gone []*chunk, come []*manif
 		}
 		switch {
 		case c != nil && mine && c.info.ID == is.ID && c.info.Version == is.Version:
+			s.noteBrought(c, is)
 			c.info, c.seq = is, max(c.seq, is.MaxSeq)
 			continue
 		case c != nil:
@@ -75,6 +77,21 @@ func (s *shard) differing(old, st *manifest.State) (gone []*chunk, come []*manif
 		}
 	}
 	return gone, come
+}
+
+// noteBrought has the chunk's retry entries read again when a batch brought some that no hold
+// tells of.
+func (s *shard) noteBrought(c *chunk, is *manifest.Chunk) {
+	for i := range is.Refs {
+		r := &is.Refs[i]
+		if r.FixedSeq == 0 || r.RetryUntil == 0 {
+			continue
+		}
+		told := slices.ContainsFunc(s.heldRows, func(h *hold) bool { return h.at.ID == is.ID && h.seq == r.FixedSeq })
+		if !told && !slices.ContainsFunc(c.info.Refs, func(was manifest.SegmentRef) bool { return was.Segment == r.Segment }) {
+			c.retries.unload()
+		}
+	}
 }
 
 // noteGained remembers of which collections a chunk came that was, or had a part that was,

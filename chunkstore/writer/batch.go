@@ -121,6 +121,9 @@ func (s *shard) append(c *chunk, ch change) {
 		if e.Key == nil {
 			e.Key = path[4:]
 		}
+		if kindClass(e) != 1 {
+			e.from = e.Key
+		}
 		if e.in != b {
 			e.in = b
 			b.retries = append(b.retries, e)

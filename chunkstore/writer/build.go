@@ -7,6 +7,7 @@ import (
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/segment"
 	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/host"
 )
 
 // part is what one chunk gives to a flush.
@@ -22,6 +23,7 @@ type part struct {
 // a large chunk fills several.
 type builder struct {
 	s    *shard
+	host host.Host // of who builds
 	id   manifest.SegmentID
 	w    *segment.Writer // nil: none begun
 	cuts []*part         // whose rows are in w, one per Cut
@@ -29,7 +31,12 @@ type builder struct {
 
 // upload builds the parts' segments, stores them, and notes in each part what it adds.
 func (s *shard) upload(ctx context.Context, parts []*part) error {
-	b := &builder{s: s}
+	return s.uploadAs(ctx, s.working, parts)
+}
+
+// uploadAs is upload by some actor.
+func (s *shard) uploadAs(ctx context.Context, h host.Host, parts []*part) error {
+	b := &builder{s: s, host: h}
 	for _, p := range parts {
 		if err := b.add(ctx, p); err != nil {
 			return err
@@ -82,7 +89,7 @@ func (b *builder) begin() {
 	}
 	b.id = manifest.SegmentID{
 		Creator: manifest.Creator{Kind: manifest.CreatorShard, Shard: b.s.id, Epoch: b.s.commitEpoch()},
-		Random:  b.s.working.ID16(),
+		Random:  b.host.ID16(),
 	}
 	b.w = segment.NewWriter(b.id, nil)
 }
@@ -119,7 +126,7 @@ func (b *builder) store(ctx context.Context) error {
 			b.s.count(func(c *Counts) { c.Segments++; c.SegmentBytes += int64(len(body)) })
 			return nil
 		}
-		if err := retryLater(ctx, b.s.working, attempt, err); err != nil {
+		if err := retryLater(ctx, b.host, attempt, err); err != nil {
 			return fmt.Errorf("store segment %s: %w", key, err)
 		}
 	}

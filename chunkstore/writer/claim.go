@@ -140,6 +140,7 @@ func (s *shard) live(ctx context.Context, before *manifest.Shard) {
 	both.Go(func() { s.commitLoop(ctx, wal.NewLog(s.walBucket(), s.writing, s.cluster, s.id, s.epoch, 0)) })
 	both.Go(func() { s.workLoop(ctx) })
 	both.Wait()
+	s.aside.Wait()
 }
 
 // claimant is the host as the claims of one shard see it.

@@ -3,7 +3,6 @@ package writer
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -42,6 +41,8 @@ type exec struct {
 	records         int     // appended so far
 	keys            []byte  // scratch: row paths of a run of inserts
 	slab            []retry // entries to be
+	latched         []latch // of the present operation's id
+	backedOff       int     // how often operations let another shard's go first
 }
 
 // errStale ends an operation whose chunk is another by now.
@@ -205,10 +206,13 @@ func (x *exec) next(ctx context.Context) error {
 // error.
 func (x *exec) result(res *rpc.WriteResult, err error) error {
 	var m *mongoerr.Error
+	var w waits
 	switch {
 	case err == nil:
 	case errors.Is(err, errStale):
 		*res = rpc.WriteResult{Stale: true, N: res.N, Modified: res.Modified}
+	case errors.As(err, &w):
+		*res = rpc.WriteResult{Stale: true, Waits: w.shard, N: res.N, Modified: res.Modified}
 	case errors.As(err, &m):
 		res.Err = m
 	case errors.Is(err, errkind.Corrupt):
@@ -223,13 +227,16 @@ func (x *exec) result(res *rpc.WriteResult, err error) error {
 // stopped reports whether the last result ends an ordered request.
 func (x *exec) stopped() bool {
 	r := &x.results[len(x.results)-1]
-	return r.Err != nil || r.Stale || r.MovesTo != nil
+	return r.Err != nil || r.Stale
 }
 
 // failed is the request's error after err ended it. When some of it is in a batch, nobody
 // may be told that nothing was done.
 func (x *exec) failed(ctx context.Context, err error) error {
-	if x.wrote && !errors.Is(err, errkind.UnknownOutcome) {
+	if x.wrote && errors.Is(err, errkind.UnknownOutcome) {
+		return err
+	}
+	if x.wrote {
 		return fmt.Errorf("write to shard %s: %w: some operations were begun, then: %v", x.s.id, errkind.UnknownOutcome, err)
 	}
 	return early(ctx, err)
@@ -341,7 +348,7 @@ func (s *shard) loadRetries(ctx context.Context, c *chunk) error {
 			c.retries.learn(known)
 		}
 	}
-	c.retries.loaded = true
+	c.retries.loaded, c.retries.again = !c.retries.again, false
 	return nil
 }
 
@@ -463,15 +470,6 @@ func (x *exec) rowLatch(path []byte) (latch, error) {
 		path = path[:4+len(prefix)]
 	}
 	return latch{hash: xxhash.Sum64(path)}, nil
-}
-
-// opLatch is the latch of an operation: all attempts of one statement have one.
-func opLatch(op rpc.OpID) latch {
-	var b [44]byte
-	copy(b[:], op.Session[:])
-	binary.LittleEndian.PutUint64(b[32:], uint64(op.Txn))
-	binary.LittleEndian.PutUint32(b[40:], uint32(op.Stmt))
-	return latch{op: true, hash: xxhash.Sum64(b[:])}
 }
 
 // rangeLatch is the latch of an operation on all rows of one shard-key value; false when

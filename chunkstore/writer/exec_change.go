@@ -37,7 +37,8 @@ func (x *exec) change(ctx context.Context, op *rpc.WriteOp) (res rpc.WriteResult
 		if err := x.s.acquire(ctx, h); err != nil {
 			return res, err
 		}
-		defer x.s.release(h)
+		x.latched = []latch{h}
+		defer func() { x.s.release(x.latched...) }()
 	}
 	c, err := x.enter(ctx, op)
 	if err != nil {

@@ -179,8 +179,8 @@ func (x *exec) changeMatch(ctx context.Context, m *mutation, found bson.Raw, p *
 	return nil
 }
 
-// passed counts a row that the piece has come to, and what happened to it.
-func (p *piece) passed(res *rpc.WriteResult, key []byte) {
+// passed counts a row that was come to, and what happened to it.
+func (p *progress) passed(res *rpc.WriteResult, key []byte) {
 	p.n += res.N
 	p.modified += res.Modified
 	p.last, p.done.Max = key, append(bytes.Clone(key), 0)
@@ -224,7 +224,7 @@ func (x *exec) mark(op *rpc.WriteOp, c *chunk, p *piece) *retry {
 }
 
 // keyIn is the key by which the entry of the progress belongs to the chunk.
-func (p *piece) keyIn(c *chunk) []byte {
+func (p *progress) keyIn(c *chunk) []byte {
 	if c.info.Range.Contains(p.last) {
 		return p.last
 	}

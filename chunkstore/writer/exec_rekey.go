@@ -13,8 +13,8 @@ import (
 )
 
 // An update that changes a field of the shard key takes its document from one row to
-// another, which may be in another chunk. When this shard has both chunks, the deletion of
-// the one row and the insertion of the other are records of one batch, under the latches of
+// another, which may be in another chunk. exec_away.go is about a chunk of another shard.
+// When this shard has both chunks, the deletion of the one row and the insertion of the other are records of one batch, under the latches of
 // both, and so of one WAL object: it is stored, or it is not.
 //
 // # What readers see
@@ -44,7 +44,12 @@ import (
 
 // rekey carries out a change that stores doc in another row than the operation's own, to
 // which from happens: a deletion, or nothing (an upsert).
-func (x *exec) rekey(ctx context.Context, m *mutation, many *piece, from change, to []byte, doc bson.Raw, res *rpc.WriteResult, g *grip) (outcome, error) {
+func (x *exec) rekey(ctx context.Context, m *mutation, many *piece, from change, to []byte, doc bson.Raw, res *rpc.WriteResult, g *grip) (out outcome, err error) {
+	defer func() {
+		if err != nil {
+			*res = rpc.WriteResult{} // nothing was done
+		}
+	}()
 	if many != nil && m.op.Op == (rpc.OpID{}) {
 		return settled, mongoerr.New(mongoerr.InvalidOptions, "a multi-update that changes the shard key needs an operation id")
 	}
@@ -62,12 +67,8 @@ func (x *exec) rekey(ctx context.Context, m *mutation, many *piece, from change,
 		return settled, err
 	}
 	x.s.mu.Unlock()
-	if d == nil && many != nil {
-		return settled, mongoerr.New(mongoerr.InvalidOptions, "Multi-update operations are not allowed when updating the shard key field.")
-	}
 	if d == nil {
-		*res = rpc.WriteResult{MovesTo: doc}
-		return settled, nil
+		return x.away(ctx, m, many, res, from, to, doc, g)
 	}
 	taken, over, gone, err := x.rowIn(ctx, d, to)
 	switch {
@@ -81,8 +82,7 @@ func (x *exec) rekey(ctx context.Context, m *mutation, many *piece, from change,
 	if err := x.keepsUnique(ctx, to, doc, nil); err != nil {
 		return settled, err
 	}
-	switch {
-	case c != d:
+	if c != d {
 		if err := x.shifts(ctx); err != nil {
 			return settled, err
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
+	"github.com/granarydb/granary/manifest/host"
 )
 
 // A flush takes the unflushed rows to segments:
@@ -119,7 +120,7 @@ func (s *shard) flush(ctx context.Context, background bool) error {
 	return nil
 }
 
-// flushChunks flushes chunks while they serve, before they move.
+// flushChunks flushes chunks while they serve, before they move, or one of their documents does.
 func (s *shard) flushChunks(ctx context.Context, chunks []*chunk) error {
 	pos, parts, ok := s.freeze(chunks)
 	if !ok || len(parts) == 0 {
@@ -144,16 +145,18 @@ func flushed(parts []*part) []manifest.FlushedChunk {
 // commitEdit commits changes together. While the outcome is unknown it commits the same Edit
 // again, which happens once, until the shard ends: what comes next rests on it.
 func (s *shard) commitEdit(ctx context.Context, background bool, changes ...manifest.Change) error {
-	e := manifest.Edit{
-		Op: s.working.ID16(), Changes: changes,
-		Millis: s.w.host.Wall().UnixMilli(), Background: background,
-	}
+	return s.commitAs(ctx, s.working, background, changes...)
+}
+
+// commitAs is commitEdit of several changes, which happen together, by some actor.
+func (s *shard) commitAs(ctx context.Context, h host.Host, background bool, changes ...manifest.Change) error {
+	e := manifest.Edit{Op: h.ID16(), Changes: changes, Millis: s.w.host.Wall().UnixMilli(), Background: background}
 	for {
 		_, err := s.w.root.Commit(ctx, e)
 		if !errors.Is(err, errkind.UnknownOutcome) || ctx.Err() != nil {
 			return err
 		}
-		if err := s.working.Sleep(ctx, s.working.Jitter(backoffMax)); err != nil {
+		if err := h.Sleep(ctx, h.Jitter(backoffMax)); err != nil {
 			s.end(fmt.Errorf("shard %s epoch %d: %w: its last commit may or may not be applied", s.id, s.epoch, errkind.Fenced))
 			return fmt.Errorf("%w: %w", errkind.UnknownOutcome, err)
 		}

@@ -2,7 +2,11 @@ package writer
 
 import (
 	"context"
+	"encoding/binary"
 	"slices"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/granarydb/granary/chunkstore/writer/rpc"
 )
 
 // latches make the steps of one operation on one shard-key value happen without another's
@@ -33,6 +37,15 @@ type waiter struct {
 type latch struct {
 	op   bool
 	hash uint64
+}
+
+// opLatch is the latch of an operation: all attempts of one statement have one.
+func opLatch(op rpc.OpID) latch {
+	var b [44]byte
+	copy(b[:], op.Session[:])
+	binary.LittleEndian.PutUint64(b[32:], uint64(op.Txn))
+	binary.LittleEndian.PutUint32(b[40:], uint32(op.Stmt))
+	return latch{op: true, hash: xxhash.Sum64(b[:])}
 }
 
 func (l *latches) busy(h latch) bool {

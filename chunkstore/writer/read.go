@@ -111,6 +111,9 @@ func (s *shard) viewAll(r *rpc.ReadRequest) (f found, g *gate, err error) {
 		if g := c.gate(); g != nil && !broken(readsInHandoff) {
 			return f, g, nil
 		}
+		if h := s.heldRow(c, t); h != nil && !broken(readsInHandoff) {
+			return f, h.gate, nil
+		}
 		s.heatOf(c).read(t)
 		f.targets[i] = query.Target{View: c.view(), Ranges: t.Ranges, Key: coll.Key}
 		f.targets[i].View.Expired = expired

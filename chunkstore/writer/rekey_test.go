@@ -2,6 +2,7 @@ package writer
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -205,4 +206,41 @@ func TestReplySaysWhenAChunkCame(t *testing.T) {
 		diff(t, gained("{_id: 1, k: 5}", "b"), moved)
 		diff(t, gained("{_id: 1, k: 60}", "a"), before)
 	})
+}
+
+// The outcome is known at both rows of a change inside one chunk, however the chunk is cut
+// afterwards, in memory, in the log and in segments.
+func TestOutcomeOfAKeyChangeIsKnownAtBothRows(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"cut", "flush, cut", "cut, takeover", "takeover, cut"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, func(t *testing.T, w *world) {
+				p := w.process("p").holds("a")
+				w.keyed("{k: 1}", "a")
+				c := w.client()
+				c.insert("{_id: 1, k: 5}")
+				op := c.op(w.rekeyOp("{_id: 1, k: 5}", "{$set: {k: 8}, $inc: {n: 1}}"))
+				c.do(op)
+				for _, step := range strings.Split(how, ", ") {
+					switch step {
+					case "flush":
+						p.flushAll("a")
+					case "cut":
+						check(t, w.commit(manifest.Split{Chunk: w.chunk(doc("{_id: 1, k: 5}")).At(), Points: []manifest.Bound{
+							{Key: w.keyRange("{k: 7}").Min, BSON: doc("{k: 7}")},
+						}}))
+					case "takeover":
+						p.kill()
+						w.process("q").holds("a")
+					}
+				}
+				diff(t, c.do(op), rpc.WriteResult{N: 1, Modified: 1})
+				there := op
+				there.Key, there.Filter = w.rowKey("{_id: 1, k: 8}"), doc("{_id: 1}")
+				diff(t, c.do(there), rpc.WriteResult{N: 1, Modified: 1})
+				c.want("{_id: 1, k: 8, n: 1}")
+			})
+		})
+	}
 }

@@ -42,6 +42,8 @@ type retries struct {
 	// loads.
 	loaded  bool
 	loading *gate
+	// again: segments came while someone loads.
+	again bool
 }
 
 const (
@@ -72,8 +74,8 @@ type txn struct {
 // it is durable, the one before is kept for a flush.
 type retry struct {
 	segment.RetryEntry
-	// from tells entries of one kind apart: where the rows of a progress begin, or the row
-	// that arrived.
+	// from tells entries of one kind apart: where the rows of a progress begin; else the key,
+	// since a change of a row's key is remembered at both rows.
 	from []byte
 	// in is the batch that will make it durable, or nil.
 	in *batch
@@ -86,16 +88,15 @@ type retry struct {
 func recall(stored segment.RetryEntry, at *stamp) (*retry, error) {
 	e := &retry{RetryEntry: stored, at: at}
 	e.Key, e.Reply = bytes.Clone(stored.Key), bytes.Clone(stored.Reply)
-	switch kindClass(e) {
-	case 1:
-		p, err := parseProgress(e.Reply)
-		if err != nil {
-			return nil, err
-		}
-		e.from = p.done.Min
-	case 3:
+	if kindClass(e) != 1 {
 		e.from = e.Key
+		return e, nil
 	}
+	p, err := parseProgress(e.Reply)
+	if err != nil {
+		return nil, err
+	}
+	e.from = p.done.Min
 	return e, nil
 }
 
@@ -140,6 +141,9 @@ func kindClass(e *retry) int {
 	return 0
 }
 
+// unload has what the segments know read once more.
+func (t *retries) unload() { t.loaded, t.again = false, t.loading != nil }
+
 // find calls f for the entries of op's statement, of all attempts, in order.
 func (t *retries) find(op rpc.OpID, f func(*retry)) {
 	s := t.sessions[op.Session]
@@ -157,10 +161,11 @@ func (t *retries) find(op rpc.OpID, f func(*retry)) {
 	}
 }
 
-// result is what exactly this attempt of a write of one document came to, or nil.
+// result is what exactly this attempt of a write of one document came to, or nil. Chunks
+// that were merged can have it twice; a refusal counts only where nothing was done.
 func (t *retries) result(op rpc.OpID) (found *retry) {
 	t.find(op, func(e *retry) {
-		if e.Op.Attempt == op.Attempt && kindClass(e) == 0 {
+		if e.Op.Attempt == op.Attempt && kindClass(e) == 0 && (found == nil || kindOf(&e.RetryEntry) != refused) {
 			found = e
 		}
 	})

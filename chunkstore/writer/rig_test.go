@@ -194,7 +194,37 @@ func (d dialer) Dial(_ manifest.ShardID, holder, _ string) (rpc.Owner, error) {
 	if p == nil {
 		return nil, fmt.Errorf("dial %q: %w", holder, errkind.Throttled)
 	}
-	return p, nil
+	return wire{p}, nil
+}
+
+// wire is the way to a process; the net of the world decides about some of what goes along,
+// before the call ("prepare") and after it ("prepared").
+type wire struct{ *proc }
+
+func (l wire) ask(verb string) error {
+	if f := l.w.net; f != nil {
+		return f(verb, l.name)
+	}
+	return nil
+}
+
+func over[R any](l wire, before, after string, call func() (*R, error)) (*R, error) {
+	if err := l.ask(before); err != nil {
+		return nil, err
+	}
+	reply, err := call()
+	if lost := l.ask(after); lost != nil {
+		return nil, lost
+	}
+	return reply, err
+}
+
+func (l wire) Prepare(ctx context.Context, r *rpc.PrepareRequest) (*rpc.PrepareReply, error) {
+	return over(l, "prepare", "prepared", func() (*rpc.PrepareReply, error) { return l.proc.Prepare(ctx, r) })
+}
+
+func (l wire) Decide(ctx context.Context, r *rpc.DecideRequest) (*rpc.DecideReply, error) {
+	return over(l, "decide", "decided", func() (*rpc.DecideReply, error) { return l.proc.Decide(ctx, r) })
 }
 
 // collection creates db.c with the key {_id: 1}, or another, cut at the points, its chunks
@@ -327,14 +357,15 @@ func (c *client) send(ctx context.Context, ops ...rpc.WriteOp) (*rpc.WriteReply,
 func (c *client) do(o rpc.WriteOp) rpc.WriteResult {
 	c.w.t.Helper()
 	o = c.op(o)
+	var reply *rpc.WriteReply
+	var err error
 	for range 200 {
-		reply, err := c.send(c.w.t.Context(), o)
-		if err == nil && !reply.Results[0].Stale {
+		if reply, err = c.send(c.w.t.Context(), o); err == nil && !reply.Results[0].Stale {
 			return reply.Results[0]
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	c.w.t.Fatalf("no answer to %v", o)
+	c.w.t.Fatalf("no answer to %v: %+v, %v", o, reply, err)
 	return rpc.WriteResult{}
 }
 

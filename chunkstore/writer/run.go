@@ -14,7 +14,8 @@ import (
 )
 
 // Run does what nobody asks for: it flushes when memory or a WAL has grown, drains shards
-// that nobody writes to, reads the root now and then, and closes forgotten cursors. It
+// that nobody writes to, reads the root now and then, closes forgotten cursors, and
+// aborts what others began and left. It
 // returns when ctx ends, with nothing left running; shards stay held until Release or Close.
 func (w *Writer) Run(ctx context.Context) error {
 	var all sync.WaitGroup
@@ -34,6 +35,7 @@ func (w *Writer) Run(ctx context.Context) error {
 		}
 		w.closeIdleCursors()
 		w.takeBackMarks(ctx, marks)
+		w.settleOld(ctx)
 		if err := w.flushDue(ctx); err != nil && ctx.Err() == nil {
 			w.log.Warn("flush failed", "cause", err)
 			_ = w.running.Sleep(ctx, w.running.Jitter(tick)) // a bucket that fails is not asked again at once

@@ -37,6 +37,9 @@ type Settings struct {
 	MovePreflush int64
 	// Patience bounds the calls to other processes; 10 s.
 	Patience time.Duration
+	// HoldMax is how long a row stays held for the commit of another shard's owner before
+	// this one sees to it that there will be none; Patience.
+	HoldMax time.Duration
 	// RetryFor is how long retry ids are kept; 30 min.
 	RetryFor time.Duration
 	// RetryBytes bounds them in memory, for the process; 64 MiB. A chunk's share is between
@@ -77,6 +80,7 @@ func (s Settings) withDefaults() Settings {
 	set(&s.RootPoll, s.Lease)
 	set(&s.MovePreflush, 1<<20)
 	set(&s.Patience, 10*time.Second)
+	set(&s.HoldMax, s.Patience)
 	set(&s.RetryFor, 30*time.Minute)
 	set(&s.RetryBytes, 64<<20)
 	set(&s.WaitersMax, 1024)

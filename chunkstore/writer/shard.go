@@ -45,6 +45,8 @@ type shard struct {
 	ended chan struct{}
 	stop  context.CancelCauseFunc
 	idle  chan struct{}
+	// aside are documents on their way to other shards; none begins once the claim has ended.
+	aside sync.WaitGroup
 	// writing is the host as the committer sees it, working as the janitor does.
 	writing, working host.Host
 	kick             chan struct{} // capacity 1: a batch waits for the committer
@@ -68,10 +70,11 @@ type shard struct {
 	judged int64
 	// since is the version of the first root absorbed, and gained that with which a chunk of
 	// a collection last came from another shard; see exec_rekey.go for what readers need it.
-	since   manifest.Version
-	gained  map[manifest.CollectionID]manifest.Version
-	warm    []*chunk // those with a heat, and some that are gone
-	latches latches
+	since    manifest.Version
+	gained   map[manifest.CollectionID]manifest.Version
+	warm     []*chunk // those with a heat, and some that are gone
+	latches  latches
+	heldRows []*hold // in the order in which they began
 	// Apart, since retry entries keep the paths alive long after the documents are flushed.
 	paths, docs arena
 	slab        []row // to be
@@ -131,7 +134,7 @@ func (s *shard) endLocked(reason error) {
 	s.flight = nil
 	s.grow(-s.bytes)
 	s.w.memory.chunks.Add(-int64(len(s.chunks)))
-	s.chunks, s.warm, s.latches, s.cursors = nil, nil, latches{}, cursors{}
+	s.chunks, s.warm, s.latches, s.cursors, s.heldRows = nil, nil, latches{}, cursors{}, nil
 	close(s.ended)
 	s.stop(reason)
 }

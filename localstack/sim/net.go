@@ -183,6 +183,18 @@ func (r remote) Promise(ctx context.Context, q *rpc.PromiseRequest) (*rpc.Promis
 	})
 }
 
+func (r remote) Prepare(ctx context.Context, q *rpc.PrepareRequest) (*rpc.PrepareReply, error) {
+	return call(ctx, r.net, r.from, r.to.node, "prepare "+string(q.Shard), func(ctx context.Context) (*rpc.PrepareReply, error) {
+		return r.to.owner.Prepare(ctx, q)
+	})
+}
+
+func (r remote) Decide(ctx context.Context, q *rpc.DecideRequest) (*rpc.DecideReply, error) {
+	return call(ctx, r.net, r.from, r.to.node, "decide "+string(q.Shard), func(ctx context.Context) (*rpc.DecideReply, error) {
+		return r.to.owner.Decide(ctx, q)
+	})
+}
+
 func (r remote) Move(ctx context.Context, q *rpc.MoveRequest) (*rpc.MoveReply, error) {
 	return call(ctx, r.net, r.from, r.to.node, "move "+string(q.Shard), func(ctx context.Context) (*rpc.MoveReply, error) {
 		return r.to.owner.Move(ctx, q)

@@ -118,6 +118,14 @@ func (o *guardedOwner) Write(ctx context.Context, r *rpc.WriteRequest) (*rpc.Wri
 	return guard(ctx, o, o.o.Write, r)
 }
 
+func (o *guardedOwner) Prepare(ctx context.Context, r *rpc.PrepareRequest) (*rpc.PrepareReply, error) {
+	return guard(ctx, o, o.o.Prepare, r)
+}
+
+func (o *guardedOwner) Decide(ctx context.Context, r *rpc.DecideRequest) (*rpc.DecideReply, error) {
+	return guard(ctx, o, o.o.Decide, r)
+}
+
 func (o *guardedOwner) Promise(ctx context.Context, r *rpc.PromiseRequest) (*rpc.PromiseReply, error) {
 	return guard(ctx, o, o.o.Promise, r)
 }

@@ -41,6 +41,14 @@ func (silent) Promise(ctx context.Context, _ *rpc.PromiseRequest) (*rpc.PromiseR
 	return wait[rpc.PromiseReply](ctx)
 }
 
+func (silent) Prepare(ctx context.Context, _ *rpc.PrepareRequest) (*rpc.PrepareReply, error) {
+	return wait[rpc.PrepareReply](ctx)
+}
+
+func (silent) Decide(ctx context.Context, _ *rpc.DecideRequest) (*rpc.DecideReply, error) {
+	return wait[rpc.DecideReply](ctx)
+}
+
 func (silent) Move(ctx context.Context, _ *rpc.MoveRequest) (*rpc.MoveReply, error) {
 	return wait[rpc.MoveReply](ctx)
 }

@@ -133,15 +133,19 @@ func appendChunks(e *encoder, chunks []manifest.ChunkAt) {
 	}
 	list := e.array("chunks")
 	for i := range chunks {
-		c := &chunks[i]
 		at := e.item(i)
-		e.int("coll", int64(c.Collection))
-		e.bin("min", c.Min)
-		e.int("id", int64(c.ID))
-		e.int("v", int64(c.Version))
+		appendChunkAt(e, &chunks[i])
 		e.end(at)
 	}
 	e.end(list)
+}
+
+// appendChunkAt appends the fields of an open document.
+func appendChunkAt(e *encoder, c *manifest.ChunkAt) {
+	e.int("coll", int64(c.Collection))
+	e.bin("min", c.Min)
+	e.int("id", int64(c.ID))
+	e.int("v", int64(c.Version))
 }
 
 func parseChunks(f *reader) []manifest.ChunkAt {

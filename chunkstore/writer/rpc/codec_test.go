@@ -157,7 +157,7 @@ var generated = map[string]func(*rapid.T) message{
 		return &rpc.WriteReply{Results: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) rpc.WriteResult {
 			r := rpc.WriteResult{
 				N: rapid.Int64().Draw(t, "n"), Modified: rapid.Int64().Draw(t, "m"), UpsertedID: genValue.Draw(t, "id"),
-				Value: genDoc.Draw(t, "value"), Stale: rapid.Bool().Draw(t, "stale"), MovesTo: genDoc.Draw(t, "moves"),
+				Value: genDoc.Draw(t, "value"), Stale: rapid.Bool().Draw(t, "stale"), Waits: manifest.ShardID(genText.Draw(t, "waits")),
 			}
 			if rapid.Bool().Draw(t, "failed") {
 				r.Err = genError.Draw(t, "err")
@@ -171,6 +171,24 @@ var generated = map[string]func(*rapid.T) message{
 	"PromiseReply": func(t *rapid.T) message {
 		return &rpc.PromiseReply{Epoch: manifest.Epoch(rapid.Uint64().Draw(t, "e")), Position: genPosition.Draw(t, "at")}
 	},
+	"PrepareRequest": func(t *rapid.T) message {
+		r := &rpc.PrepareRequest{
+			Header: genHeader.Draw(t, "h"), Chunk: genChunkAt.Draw(t, "chunk"), Key: genBytes.Draw(t, "key"), Op: genOpID.Draw(t, "op"),
+			From: manifest.OwnerAt{Shard: manifest.ShardID(genText.Draw(t, "from")), Epoch: manifest.Epoch(rapid.Uint64().Draw(t, "e"))},
+			Doc:  genDoc.Draw(t, "doc"), Reply: genBytes.Draw(t, "reply"), Expires: rapid.Int64().Draw(t, "expires"),
+		}
+		copy(r.Token[:], genBytes.Draw(t, "token"))
+		return r
+	},
+	"PrepareReply": func(t *rapid.T) message {
+		return &rpc.PrepareReply{Exists: rapid.Bool().Draw(t, "x"), Epoch: manifest.Epoch(rapid.Uint64().Draw(t, "e")), Seq: manifest.Seq(rapid.Uint64().Draw(t, "seq"))}
+	},
+	"DecideRequest": func(t *rapid.T) message {
+		r := &rpc.DecideRequest{Header: genHeader.Draw(t, "h"), Aborted: rapid.Bool().Draw(t, "aborted")}
+		copy(r.Token[:], genBytes.Draw(t, "token"))
+		return r
+	},
+	"DecideReply": func(*rapid.T) message { return &rpc.DecideReply{} },
 	"MoveRequest": func(t *rapid.T) message {
 		return &rpc.MoveRequest{Header: genHeader.Draw(t, "h"), Chunks: rapid.SliceOfN(genChunkAt, 0, 3).Draw(t, "chunks"), To: manifest.ShardID(genText.Draw(t, "to"))}
 	},
@@ -201,6 +219,8 @@ var fresh = map[string]func() message{
 	"CursorRequest": func() message { return new(rpc.CursorRequest) },
 	"WriteRequest":  func() message { return new(rpc.WriteRequest) }, "WriteReply": func() message { return new(rpc.WriteReply) },
 	"PromiseRequest": func() message { return new(rpc.PromiseRequest) }, "PromiseReply": func() message { return new(rpc.PromiseReply) },
+	"PrepareRequest": func() message { return new(rpc.PrepareRequest) }, "PrepareReply": func() message { return new(rpc.PrepareReply) },
+	"DecideRequest": func() message { return new(rpc.DecideRequest) }, "DecideReply": func() message { return new(rpc.DecideReply) },
 	"MoveRequest": func() message { return new(rpc.MoveRequest) }, "MoveReply": func() message { return new(rpc.MoveReply) },
 	"LoadsRequest": func() message { return new(rpc.LoadsRequest) }, "LoadsReply": func() message { return new(rpc.LoadsReply) },
 	"FlushRequest": func() message { return new(rpc.FlushRequest) }, "FlushReply": func() message { return new(rpc.FlushReply) },
@@ -289,6 +309,11 @@ func TestBadFieldsAreRefusedByName(t *testing.T) {
 		{&rpc.PromiseRequest{}, bson.D{{Key: "x", Value: 1}}, `"x" is not known`},
 		{&rpc.PromiseRequest{}, bson.D{{Key: "chunks", Value: bson.A{bson.D{{Key: "x", Value: 1}}}}}, `"x" is not known`},
 		{&rpc.PromiseReply{}, bson.D{{Key: "x", Value: 1}}, `"x" is not known`},
+		{&rpc.PrepareRequest{}, bson.D{{Key: "x", Value: 1}}, `"x" is not known`},
+		{&rpc.PrepareRequest{}, bson.D{{Key: "token", Value: bson.Binary{Data: []byte("short")}}}, "16 bytes"},
+		{&rpc.PrepareReply{}, bson.D{{Key: "x", Value: 1}}, `"x" is not known`},
+		{&rpc.DecideRequest{}, bson.D{{Key: "x", Value: 1}}, `"x" is not known`},
+		{&rpc.DecideReply{}, bson.D{{Key: "x", Value: 1}}, `"x" is not known`},
 		{&rpc.MoveRequest{}, bson.D{{Key: "x", Value: 1}}, `"x" is not known`},
 		{&rpc.MoveReply{}, bson.D{{Key: "x", Value: 1}}, `"x" is not known`},
 		{&rpc.LoadsRequest{}, bson.D{{Key: "x", Value: 1}}, `"x" is not known`},
@@ -328,13 +353,20 @@ func examples() map[string]message {
 			},
 		}},
 		"WriteReply": &rpc.WriteReply{Results: []rpc.WriteResult{
-			{N: 1}, {N: 1, UpsertedID: value(5), Value: doc(bson.E{Key: "_id", Value: 5})}, {Err: dup}, {Stale: true}, {MovesTo: doc(bson.E{Key: "_id", Value: 6})},
+			{N: 1}, {N: 1, UpsertedID: value(5), Value: doc(bson.E{Key: "_id", Value: 5})}, {Err: dup}, {Stale: true}, {Stale: true, Waits: "shard02"},
 		}},
 		"PromiseRequest": &rpc.PromiseRequest{Header: h, Chunks: []manifest.ChunkAt{at}},
 		"PromiseReply":   &rpc.PromiseReply{Epoch: 4, Position: manifest.Position{Epoch: 4, Next: 17}},
-		"MoveRequest":    &rpc.MoveRequest{Header: h, Chunks: []manifest.ChunkAt{at, at}, To: "shard02"},
-		"MoveReply":      &rpc.MoveReply{Version: 43},
-		"LoadsRequest":   &rpc.LoadsRequest{Header: h},
+		"PrepareRequest": &rpc.PrepareRequest{
+			Header: h, Chunk: at, Key: []byte("k"), Token: [16]byte{1}, From: manifest.OwnerAt{Shard: "shard02", Epoch: 7},
+			Op: rpc.OpID{Session: [32]byte{1}, Txn: 2, Stmt: 3}, Reply: []byte{8}, Expires: 1000,
+		},
+		"PrepareReply":  &rpc.PrepareReply{Epoch: 4, Seq: 5},
+		"DecideRequest": &rpc.DecideRequest{Header: h, Token: [16]byte{1}, Aborted: true},
+		"DecideReply":   &rpc.DecideReply{},
+		"MoveRequest":   &rpc.MoveRequest{Header: h, Chunks: []manifest.ChunkAt{at, at}, To: "shard02"},
+		"MoveReply":     &rpc.MoveReply{Version: 43},
+		"LoadsRequest":  &rpc.LoadsRequest{Header: h},
 		"LoadsReply": &rpc.LoadsReply{Chunks: []rpc.ChunkLoad{{
 			Collection: 3, ID: 7, Version: 5, Reads: 12.5, Writes: 100, Inserts: 80, UnflushedRows: 10, UnflushedBytes: 4096, TailShare: 0.25,
 			Median: []byte{0x10, 0x20}, Age: time.Minute,
@@ -348,7 +380,7 @@ func examples() map[string]message {
 func TestWireForm(t *testing.T) {
 	var out strings.Builder
 	ex := examples()
-	for _, name := range []string{"ReadRequest", "ReadReply", "CursorRequest", "WriteRequest", "WriteReply", "PromiseRequest", "PromiseReply", "MoveRequest", "MoveReply", "FlushRequest", "FlushReply", "LoadsRequest", "LoadsReply"} {
+	for _, name := range []string{"ReadRequest", "ReadReply", "CursorRequest", "WriteRequest", "WriteReply", "PromiseRequest", "PromiseReply", "PrepareRequest", "PrepareReply", "DecideRequest", "DecideReply", "MoveRequest", "MoveReply", "FlushRequest", "FlushReply", "LoadsRequest", "LoadsReply"} {
 		fmt.Fprintf(&out, "%s\n%s\n\n", name, bson.Raw(ex[name].Append(nil)))
 	}
 	for _, err := range []error{
@@ -438,7 +470,7 @@ func TestRepliesThatAreNoneAreBad(t *testing.T) {
 
 // FuzzParse: no bytes make a parser panic, and what it takes it gives back the same.
 func FuzzParse(f *testing.F) {
-	names := []string{"ReadRequest", "ReadReply", "CursorRequest", "WriteRequest", "WriteReply", "PromiseRequest", "PromiseReply", "MoveRequest", "MoveReply", "FlushRequest", "FlushReply", "LoadsRequest", "LoadsReply"}
+	names := []string{"ReadRequest", "ReadReply", "CursorRequest", "WriteRequest", "WriteReply", "PromiseRequest", "PromiseReply", "PrepareRequest", "PrepareReply", "DecideRequest", "DecideReply", "MoveRequest", "MoveReply", "FlushRequest", "FlushReply", "LoadsRequest", "LoadsReply"}
 	ex := examples()
 	for i, name := range names {
 		f.Add(byte(i), ex[name].Append(nil))

@@ -3,6 +3,7 @@ package rpc
 import (
 	"math"
 
+	"github.com/granarydb/granary/manifest"
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
@@ -202,7 +203,7 @@ func (r *WriteResult) append(e *encoder) {
 		e.end(at)
 	}
 	e.bool("stale", r.Stale)
-	e.raw("movesTo", r.MovesTo)
+	e.str("waits", string(r.Waits))
 }
 
 func (r *WriteResult) parse(f reader) error {
@@ -222,8 +223,8 @@ func (r *WriteResult) parse(f reader) error {
 			r.Err = &p.m
 		case "stale":
 			r.Stale = f.bool()
-		case "movesTo":
-			r.MovesTo = f.raw()
+		case "waits":
+			r.Waits = manifest.ShardID(f.str())
 		default:
 			f.unknown()
 		}

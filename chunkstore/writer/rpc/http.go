@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
-// The HTTP transport: POST /rpc/v1/{read,cursor,write,promise,move,flush,ping,claim} over HTTP/1.1
+// The HTTP transport: POST /rpc/v1/{read,cursor,write,promise,prepare,decide,move,flush,ping,claim} over HTTP/1.1
 // with connections kept alive, one BSON document as the body of the request and of the
 // answer.
 //

@@ -112,6 +112,14 @@ func (o *httpOwner) Promise(ctx context.Context, r *PromiseRequest) (*PromiseRep
 	return call(ctx, o, "promise", r, &PromiseReply{})
 }
 
+func (o *httpOwner) Prepare(ctx context.Context, r *PrepareRequest) (*PrepareReply, error) {
+	return call(ctx, o, "prepare", r, &PrepareReply{})
+}
+
+func (o *httpOwner) Decide(ctx context.Context, r *DecideRequest) (*DecideReply, error) {
+	return call(ctx, o, "decide", r, &DecideReply{})
+}
+
 func (o *httpOwner) Move(ctx context.Context, r *MoveRequest) (*MoveReply, error) {
 	return call(ctx, o, "move", r, &MoveReply{})
 }
@@ -135,7 +143,8 @@ func (o *httpOwner) Claim(ctx context.Context, r *ClaimRequest) (*ClaimReply, er
 }
 
 // changes reports whether a call that was sent and not answered leaves something open. A
-// flush may be done twice; a cursor that moved on without us answers CursorNotFound.
+// flush may be done twice; a cursor that moved on without us answers CursorNotFound; what was
+// prepared ends by itself.
 func changes(verb string) bool { return verb == "write" || verb == "move" }
 
 // call sends one request. Errors: those of the owner; Unreachable when nothing was sent, or

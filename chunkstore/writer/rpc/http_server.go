@@ -58,6 +58,8 @@ func Handler(o Owner, p Peer, secret string, h host.Host, validate func(doc []by
 	mux.HandleFunc("POST "+PathPrefix+"cursor", serve(s, "cursor", o.Cursor))
 	mux.HandleFunc("POST "+PathPrefix+"write", serve(s, "write", o.Write))
 	mux.HandleFunc("POST "+PathPrefix+"promise", serve(s, "promise", o.Promise))
+	mux.HandleFunc("POST "+PathPrefix+"prepare", serve(s, "prepare", o.Prepare))
+	mux.HandleFunc("POST "+PathPrefix+"decide", serve(s, "decide", o.Decide))
 	mux.HandleFunc("POST "+PathPrefix+"move", serve(s, "move", o.Move))
 	mux.HandleFunc("POST "+PathPrefix+"loads", serve(s, "loads", o.Loads))
 	mux.HandleFunc("POST "+PathPrefix+"flush", serve(s, "flush", o.Flush))

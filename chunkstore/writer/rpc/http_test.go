@@ -71,6 +71,14 @@ func (o *owner) Promise(ctx context.Context, r *rpc.PromiseRequest) (*rpc.Promis
 	return answer[rpc.PromiseReply](o, ctx, r)
 }
 
+func (o *owner) Prepare(ctx context.Context, r *rpc.PrepareRequest) (*rpc.PrepareReply, error) {
+	return answer[rpc.PrepareReply](o, ctx, r)
+}
+
+func (o *owner) Decide(ctx context.Context, r *rpc.DecideRequest) (*rpc.DecideReply, error) {
+	return answer[rpc.DecideReply](o, ctx, r)
+}
+
 func (o *owner) Move(ctx context.Context, r *rpc.MoveRequest) (*rpc.MoveReply, error) {
 	return answer[rpc.MoveReply](o, ctx, r)
 }
@@ -94,6 +102,10 @@ func send(ctx context.Context, o rpc.Owner, q any) (reply any, err error) {
 		reply, err = o.Write(ctx, q)
 	case *rpc.PromiseRequest:
 		reply, err = o.Promise(ctx, q)
+	case *rpc.PrepareRequest:
+		reply, err = o.Prepare(ctx, q)
+	case *rpc.DecideRequest:
+		reply, err = o.Decide(ctx, q)
 	case *rpc.MoveRequest:
 		reply, err = o.Move(ctx, q)
 	case *rpc.LoadsRequest:
@@ -107,7 +119,7 @@ func send(ctx context.Context, o rpc.Owner, q any) (reply any, err error) {
 // pairs are the reply types by request type.
 var pairs = map[string]string{
 	"ReadRequest": "ReadReply", "CursorRequest": "ReadReply", "WriteRequest": "WriteReply",
-	"PromiseRequest": "PromiseReply", "MoveRequest": "MoveReply", "FlushRequest": "FlushReply",
+	"PromiseRequest": "PromiseReply", "PrepareRequest": "PrepareReply", "DecideRequest": "DecideReply", "MoveRequest": "MoveReply", "FlushRequest": "FlushReply",
 	"LoadsRequest": "LoadsReply",
 }
 
@@ -174,6 +186,10 @@ func withDeadline(m message, d time.Duration) message {
 	case *rpc.WriteRequest:
 		q.Deadline = d
 	case *rpc.PromiseRequest:
+		q.Deadline = d
+	case *rpc.PrepareRequest:
+		q.Deadline = d
+	case *rpc.DecideRequest:
 		q.Deadline = d
 	case *rpc.MoveRequest:
 		q.Deadline = d
@@ -284,7 +300,7 @@ func TestHTTPRefusesStrangers(t *testing.T) {
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
-	if n := o.calls.Load(); n > 7 {
+	if n := o.calls.Load(); n > int64(len(requests())) {
 		t.Errorf("%d calls reached the owner", n)
 	}
 	open := httptest.NewServer(rpc.Handler(o, nil, "", host.System(), valid, rpc.Limits{}))

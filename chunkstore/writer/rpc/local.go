@@ -82,6 +82,14 @@ func (o localOwner) Promise(ctx context.Context, r *PromiseRequest) (*PromiseRep
 	return local(ctx, o, Owner.Promise, r)
 }
 
+func (o localOwner) Prepare(ctx context.Context, r *PrepareRequest) (*PrepareReply, error) {
+	return local(ctx, o, Owner.Prepare, r)
+}
+
+func (o localOwner) Decide(ctx context.Context, r *DecideRequest) (*DecideReply, error) {
+	return local(ctx, o, Owner.Decide, r)
+}
+
 func (o localOwner) Move(ctx context.Context, r *MoveRequest) (*MoveReply, error) {
 	return local(ctx, o, Owner.Move, r)
 }

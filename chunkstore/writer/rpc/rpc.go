@@ -30,6 +30,11 @@ type Owner interface {
 	// Promise answers the destination's part of a planned move: its present WAL position,
 	// bound to exactly these chunks and versions.
 	Promise(ctx context.Context, r *PromiseRequest) (*PromiseReply, error)
+	// Prepare holds the row to which another shard is about to move a document, until the
+	// root shows what became of that.
+	Prepare(ctx context.Context, r *PrepareRequest) (*PrepareReply, error)
+	// Decide tells the outcome of what was prepared.
+	Decide(ctx context.Context, r *DecideRequest) (*DecideReply, error)
 	// Move hands chunks over, all or none: the source flushes and commits. It returns the
 	// root version.
 	Move(ctx context.Context, r *MoveRequest) (*MoveReply, error)
@@ -249,9 +254,9 @@ type WriteResult struct {
 	// was not finished: sent again under the same Op it goes on where it stopped; N is what it
 	// has done so far).
 	Stale bool
-	// MovesTo is set when the update would change the row's key out of the chunk or to
-	// another key: the new document. Nothing was done.
-	MovesTo bson.Raw
+	// Waits, with Stale, is a shard that must have a holder who answers first: the document
+	// goes there.
+	Waits manifest.ShardID
 }
 
 // PromiseRequest: To's shard is Header.Shard. Chunks are those of one MoveRequest.
@@ -265,6 +270,42 @@ type PromiseReply struct {
 	Epoch    manifest.Epoch
 	Position manifest.Position
 }
+
+// PrepareRequest asks the owner of the row Key in Chunk to keep it free. A request that
+// comes again, with the same Token, gets the same answer.
+type PrepareRequest struct {
+	Header
+	Chunk manifest.ChunkAt
+	Key   []byte
+	Token [16]byte
+	// From is who will commit: what it prepared is void once its epoch has ended.
+	From manifest.OwnerAt
+	// Doc is the document, when there are unique indexes that it might break.
+	Doc bson.Raw
+	// Op, Reply and Expires are the retry entry that comes with the document; no Op: none.
+	Op      OpID
+	Reply   []byte
+	Expires int64 // unix seconds
+}
+
+// PrepareReply says that the row is taken (Exists), or is held for the commit of a document
+// with Seq, by the owner in Epoch: none of its versions is only in the WAL.
+type PrepareReply struct {
+	Exists bool
+	Epoch  manifest.Epoch
+	Seq    manifest.Seq
+}
+
+// DecideRequest: what was prepared under Token is committed in the Header's RootVersion; or,
+// with Aborted, it was not and never will be.
+type DecideRequest struct {
+	Header
+	Token   [16]byte
+	Aborted bool
+}
+
+// DecideReply: the owner knows.
+type DecideReply struct{}
 
 // MovesMax bounds the chunks of one MoveRequest.
 const MovesMax = 4096
