@@ -116,6 +116,7 @@ func TestChunksByHand(t *testing.T) {
 	if out := ok(t, append([]string{"drop-range", "--min", `{"k": 5}`, "--max", `{"k": 55}`}, on...)...); !strings.HasPrefix(out, "dropped: 0 documents of shop.orders in") {
 		t.Errorf("table: %s", out)
 	}
+	wantExplained(t, c.Database("shop"))
 	for _, c := range []struct{ args, want string }{
 		{`drop-range --min {"k":5} --max {"k":5}`, "is not below max"},
 		{`merge --bounds [{"k":10},{"k":35}]`, "cannot merge chunks of shards"},
@@ -130,6 +131,26 @@ func TestChunksByHand(t *testing.T) {
 		if _, code, err := granary(t, append(args, "--store", store)...); code != 1 || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("granary %s: %d, %v", c.args, code, err)
 		}
+	}
+}
+
+// wantExplained requires that explain tells of requests to other processes.
+func wantExplained(t *testing.T, db *mongo.Database) {
+	t.Helper()
+	var x struct {
+		Stats struct {
+			Returned int `bson:"nReturned"`
+			Requests int `bson:"shardRequests"`
+			Stages   struct {
+				Shards []bson.Raw `bson:"shards"`
+			} `bson:"executionStages"`
+		} `bson:"executionStats"`
+	}
+	find := bson.D{{Key: "find", Value: "orders"}, {Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}}}
+	explain := bson.D{{Key: "explain", Value: find}, {Key: "verbosity", Value: "executionStats"}}
+	err := db.RunCommand(t.Context(), explain).Decode(&x)
+	if err != nil || x.Stats.Returned == 0 || x.Stats.Requests < 2 || len(x.Stats.Stages.Shards) != 2 {
+		t.Errorf("explain: %+v, %v", x, err)
 	}
 }
 
