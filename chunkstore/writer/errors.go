@@ -18,11 +18,11 @@ import (
 // duplicateKey is MongoDB's E11000. The rule that was broken is the uniqueness of the row
 // key: of _id, where that is the shard key, else of the shard key together with the _id.
 func duplicateKey(coll *manifest.Collection, doc bson.Raw) *mongoerr.Error {
-	return duplicateIn(coll, coll.Key.RowPattern(), doc)
+	return duplicateIn(coll, "", coll.Key.RowPattern(), doc)
 }
 
-// duplicateIn is E11000 of an index.
-func duplicateIn(coll *manifest.Collection, pattern shardkey.Pattern, doc bson.Raw) *mongoerr.Error {
+// duplicateIn is E11000 of an index; without a name it has that of its fields.
+func duplicateIn(coll *manifest.Collection, index string, pattern shardkey.Pattern, doc bson.Raw) *mongoerr.Error {
 	var name, text strings.Builder
 	start, values := bsoncore.AppendDocumentStart(nil)
 	for i, f := range pattern.Fields {
@@ -46,7 +46,9 @@ func duplicateIn(coll *manifest.Collection, pattern shardkey.Pattern, doc bson.R
 		values = bsoncore.AppendValueElement(values, f.Path, bsoncore.Value{Type: bsoncore.Type(v.Type), Data: v.Value})
 	}
 	values, _ = bsoncore.AppendDocumentEnd(values, start)
-	index := name.String()
+	if index == "" {
+		index = name.String()
+	}
 	if index == "_id_1" {
 		index = "_id_"
 	}

@@ -24,6 +24,7 @@ import (
 
 // unique is a rule that documents of one shard-key value keep.
 type unique struct {
+	name    string // "": that of its fields
 	pattern shardkey.Pattern
 	spec    bson.Raw
 }
@@ -42,7 +43,7 @@ func uniquesOf(coll *manifest.Collection) (list []unique) {
 		if err != nil || p.HasID() || !leads(coll.Key, p) {
 			continue // it was checked when it was made
 		}
-		list = append(list, unique{pattern: p, spec: x.Spec})
+		list = append(list, unique{name: x.Name, pattern: p, spec: x.Spec})
 	}
 	if coll.Unique && !slices.ContainsFunc(list, func(u unique) bool { return u.pattern.Equal(coll.Key) && u.whole() }) {
 		spec := bsoncore.NewDocumentBuilder().AppendDocument("key", bsoncore.Document(coll.Key.BSON())).Build()
@@ -141,7 +142,7 @@ func (x *exec) noClash(ctx context.Context, u *unique, mine [][]byte, path []byt
 		x.depend(last)
 		x.s.mu.Unlock()
 		x.unproved = true
-		return duplicateIn(x.coll, u.pattern, doc)
+		return duplicateIn(x.coll, u.name, u.pattern, doc)
 	}
 }
 
