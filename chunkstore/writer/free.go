@@ -21,6 +21,10 @@ const freeAtOnce = 1 << 20
 // which only its holder's commit can have made.
 var errFreed = fmt.Errorf("%w: it was freed", errkind.StaleVersion)
 
+// errRemoved is the end of a shard that was removed from the cluster: it owned nothing, so that
+// nothing is left to give back.
+var errRemoved = fmt.Errorf("%w: it was removed", errkind.Fenced)
+
 // free is the janitor's job that gives the shard back:
 //
 //	flush     what is there, while the shard serves; little is left to the end

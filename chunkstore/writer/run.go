@@ -158,6 +158,9 @@ func (w *Writer) Release(ctx context.Context, id manifest.ShardID) error {
 	if err == nil {
 		err = s.do(ctx, s.free)
 	}
+	if errors.Is(s.endedErr(), errRemoved) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("release shard %s: %w", id, err)
 	}

@@ -149,7 +149,7 @@ func (s *shard) endedErr() error {
 // fenced is the reason when the root shows another epoch, or none.
 func (s *shard) fenced(now *manifest.Shard) error {
 	if now == nil {
-		return fmt.Errorf("shard %s epoch %d: %w: it was removed", s.id, s.epoch, errkind.Fenced)
+		return fmt.Errorf("shard %s epoch %d: %w", s.id, s.epoch, errRemoved)
 	}
 	return fmt.Errorf("shard %s epoch %d: %w: %q holds epoch %d", s.id, s.epoch, errkind.Fenced, now.Holder, now.Epoch)
 }

@@ -46,8 +46,8 @@ Every flag can be set by an environment variable: --store is GRANARY_STORE, and 
 		ArgValidator:          noArguments,
 		OnUsageError:          wrongUsage,
 		Commands: []*cli.Command{
-			localCommand(), writerCommand(), routerCommand(), initCommand(), statusCommand(),
-			splitCommand(), moveCommand(), mergeCommand(), dropRangeCommand(), fsckCommand(), doctorCommand(),
+			localCommand(), writerCommand(), routerCommand(), balancerCommand(), initCommand(), statusCommand(),
+			splitCommand(), moveCommand(), mergeCommand(), dropRangeCommand(), drainCommand(), fsckCommand(), doctorCommand(),
 			snapshotCommand(), backupCommand(), restoreCommand(), versionCommand(),
 		},
 	}
