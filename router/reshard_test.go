@@ -175,12 +175,14 @@ type traffic struct {
 	mu   sync.Mutex
 	docs map[int]string // _id to {k, v}
 	n    int
+	// moving: some updates change k.
+	moving bool
 }
 
 // begin starts writers that own the documents of their residue class; each write is sent as a
 // client's retryable one, and is sent again under its id now and then.
-func begin(t *testing.T, c *routertest.Cluster, writers int) *traffic {
-	tr := &traffic{t: t, c: c, stop: make(chan struct{}), docs: make(map[int]string)}
+func begin(t *testing.T, c *routertest.Cluster, writers int, moving bool) *traffic {
+	tr := &traffic{t: t, c: c, stop: make(chan struct{}), docs: make(map[int]string), moving: moving}
 	for w := range writers {
 		r := c.NewRouter(router.Settings{})
 		tr.all.Go(func() { tr.write(r, w, writers) })
@@ -216,6 +218,10 @@ func (tr *traffic) write(r *router.Router, w, writers int) {
 		case op < 7:
 			s = updateOf(tr.t, fmt.Sprintf(`{"_id": %d, "k": %d}`, 10_000+id, d[0]), `{"$inc": {"v": 1}}`)
 			mine[id] = [2]int{d[0], d[1] + 1}
+		case op < 8 && tr.moving:
+			k := rng.IntN(1000)
+			s = updateOf(tr.t, fmt.Sprintf(`{"_id": %d}`, 10_000+id), fmt.Sprintf(`{"$set": {"k": %d}, "$inc": {"v": 1}}`, k))
+			mine[id] = [2]int{k, d[1] + 1}
 		default:
 			s = deleteOf(tr.t, fmt.Sprintf(`{"_id": %d}`, 10_000+id))
 			delete(mine, id)
@@ -264,7 +270,7 @@ func TestTheRewriteIsOnline(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			in(t, routertest.Options{Settings: small}, func(t *testing.T, c *routertest.Cluster) {
 				shelf(t, c.Router, 300)
-				tr := begin(t, c, 4)
+				tr := begin(t, c, 4, false)
 				lossyBy(c, seed, 25)
 				_ = c.Host.Sleep(context.Background(), 300*time.Millisecond)
 				end := make(chan struct{})
@@ -281,6 +287,30 @@ func TestTheRewriteIsOnline(t *testing.T) {
 				tr.check()
 				same(t, 300, len(find(t, c.Router, `{"_id": {"$lt": 10000}}`)))
 				tidy(t, c)
+			})
+		})
+	}
+}
+
+// TestTheRewriteFollowsDocumentsWhoseKeysChange rewrites a collection, sharded over three
+// shards by k, under the key v, while updates change both: documents change chunks and shards
+// under the old key, and their place under the new one.
+func TestTheRewriteFollowsDocumentsWhoseKeysChange(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			in(t, routertest.Options{Settings: small}, func(t *testing.T, c *routertest.Cluster) {
+				shard(t, c.Router, `{"k": 1}`, `{"k": 200}`, `{"k": 500}`, `{"k": 800}`)
+				shelf(t, c.Router, 200)
+				tr := begin(t, c, 3, true)
+				lossyBy(c, seed, 40)
+				_ = c.Host.Sleep(context.Background(), 300*time.Millisecond)
+				if err := c.Router.Reshard(context.Background(), ns, key1(t, []string{`{"v": 1}`, `{"v": "hashed"}`}[seed%2]), 0); err != nil {
+					t.Error(err)
+				}
+				_ = c.Host.Sleep(context.Background(), 300*time.Millisecond)
+				tr.check()
+				same(t, 200, len(find(t, c.Router, `{"_id": {"$lt": 10000}}`)))
+				c.Check()
 			})
 		})
 	}
@@ -361,7 +391,7 @@ func TestASwitchThatSomethingCameBeforeIsMadeAgain(t *testing.T) {
 			in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
 				ctx := context.Background()
 				shelf(t, c.Router, 100)
-				tr := begin(t, c, 2)
+				tr := begin(t, c, 2, false)
 				_ = c.Host.Sleep(ctx, 100*time.Millisecond)
 				times := 0
 				store := hooked{c.Bucket, func(key string) {
@@ -414,7 +444,7 @@ func TestTheSwitchTakesFewRequests(t *testing.T) {
 		r := router.New(router.Config{
 			Root: manifest.NewRoot(bucket.NewCell(store), c.Host, nil), Bucket: store, Store: reader.NewStore(open, nil), Dialer: c, Host: c.Host, Settings: small,
 		})
-		tr := begin(t, c, 2)
+		tr := begin(t, c, 2, false)
 		_ = c.Host.Sleep(ctx, 200*time.Millisecond)
 		c.Reset()
 		if err := r.ShardCollection(ctx, ns, key1(t, `{"k": 1}`), 0); err != nil {
