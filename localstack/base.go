@@ -17,6 +17,7 @@ import (
 	"github.com/granarydb/granary/chunkstore/writer"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/compactor"
+	"github.com/granarydb/granary/compactor/expire"
 	"github.com/granarydb/granary/compactor/gc"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/balancing"
@@ -172,17 +173,37 @@ func (s *Base) keepUp(dial rpc.Dialer) {
 // Upkeep is what cuts and merges the chunks of this process's shards; nil: nothing does.
 func (s *Base) Upkeep() *compactor.Upkeep { return s.upkeep }
 
-// collect sweeps while turn says that it is this process's turn. A sweep that fails is the
-// next one's work; two at a time do no harm.
+// collect sweeps, and takes out what has expired, while turn says that it is this process's
+// turn. A sweep that fails is the next one's work; two at a time do no harm.
 func (s *Base) collect(turn func() bool) func(context.Context) error {
 	sweeper := &gc.Sweeper{Root: s.Root, Bucket: s.bucket, Open: s.location, Host: s.host}
 	return func(ctx context.Context) error {
+		expired := s.host.Mono()
 		for s.host.Sleep(ctx, s.options.CollectEvery) == nil {
+			if now := s.host.Mono(); now >= expired+expireEvery && turn() {
+				expired = now
+				s.expire(ctx)
+			}
 			for more := true; more && turn(); {
 				more = s.sweep(ctx, sweeper)
 			}
 		}
 		return nil
+	}
+}
+
+// expireEvery is the time between two looks for what has expired. Nobody sees it meanwhile, and
+// the more goes together the fewer changes of the root it takes.
+const expireEvery = 5 * time.Minute
+
+// expire takes out what has expired. What fails is the next turn's work.
+func (s *Base) expire(ctx context.Context) {
+	gone, err := expire.Sweep(ctx, s.Root, s.host)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		s.log.Warn("expired rows stay, unseen, until the next turn", "cause", err)
+	case gone > 0:
+		s.log.Debug("expired", "references", gone)
 	}
 }
 

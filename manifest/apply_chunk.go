@@ -277,6 +277,7 @@ func joinRefs(left, right []SegmentRef) []SegmentRef {
 		l.MinSeq, l.MaxSeq = min(l.MinSeq, r.MinSeq), max(l.MaxSeq, r.MaxSeq)
 		l.Rows, l.Bytes = l.Rows+r.Rows, l.Bytes+r.Bytes
 		l.RetryUntil = max(l.RetryUntil, r.RetryUntil)
+		l.Dates = l.Dates.Join(r.Dates)
 	}
 	return joined
 }

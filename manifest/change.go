@@ -59,6 +59,9 @@ type Added struct {
 	// count exact. BytesDelta is what Chunk.Bytes grows by.
 	RowsDelta  int64
 	BytesDelta int64
+	// Unsure: RowsDelta counts on rows that may have expired and left meanwhile. The chunk's
+	// count becomes an estimate.
+	Unsure bool
 }
 
 type (
@@ -249,6 +252,17 @@ type (
 		Outputs []SegmentRef
 		Oldest  bool
 		Rows    int64
+	}
+	// Expire is a Change: references of which every row has expired, and those that show
+	// none, leave one chunk; retry ids in force stay. Preconditions: no job rewrites the
+	// collection; chunk of that id, in any version; the references are there, as given; the
+	// collection's indexes are still Indexes, which said what expires; and no reference that
+	// stays can hold an older version of a row that leaves. How many live rows that leaves in
+	// the chunk is not known, since newer versions may wait in a log.
+	Expire struct {
+		Chunk   ChunkAt
+		Refs    []SegmentRef
+		Indexes []Index
 	}
 	// MarkChunk is a Change: sets the flags of a chunk, and with ChunkIndivisible why.
 	// Precondition: chunk as named.

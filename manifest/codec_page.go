@@ -102,6 +102,7 @@ const (
 	refClipFromMin = 1 << iota // the clip begins where the chunk does
 	refClipToMax               // the clip ends where the chunk does
 	refFixedSeq
+	refDates // it bounds the dates of its rows
 )
 
 // encodeChunks is the body of a page: dictionaries of owners and creators, the n+1 bounds
@@ -210,7 +211,7 @@ func (w *writer) ref(r *SegmentRef, chunk shardkey.Range, creator uint64) {
 	w.fixed(r.Segment.Random[:])
 	w.uint(uint64(r.Location))
 	fromMin, toMax := string(r.Clip.Min) == string(chunk.Min), string(r.Clip.Max) == string(chunk.Max)
-	w.flags(fromMin, toMax, r.FixedSeq != 0)
+	w.flags(fromMin, toMax, r.FixedSeq != 0, r.Dates != (DateBounds{}))
 	if !fromMin {
 		w.bytes(r.Clip.Min)
 	}
@@ -229,6 +230,11 @@ func (w *writer) ref(r *SegmentRef, chunk shardkey.Range, creator uint64) {
 	w.uint(r.Rows)
 	w.uint(r.Bytes)
 	w.int(r.RetryUntil)
+	if r.Dates != (DateBounds{}) {
+		w.u64(r.Dates.Of)
+		w.int(r.Dates.Min)
+		w.int(r.Dates.Max)
+	}
 }
 
 // decodeChunks is the inverse of encodeChunks. The chunks alias body. Errors: Corrupt.
@@ -291,7 +297,7 @@ const refSizeMin = 16 + 12
 func (r *reader) ref(chunk shardkey.Range, creators []Creator) (x SegmentRef) {
 	x.Segment = SegmentID{Creator: pick(r, creators), Random: r.id16()}
 	x.Location = LocationID(r.upTo(1<<32 - 1))
-	flags := r.flags(3)
+	flags := r.flags(4)
 	x.Clip = chunk
 	if flags&refClipFromMin == 0 {
 		x.Clip.Min = r.bytes()
@@ -312,5 +318,11 @@ func (r *reader) ref(chunk shardkey.Range, creators []Creator) (x SegmentRef) {
 	x.TailOffset, x.TailLength = r.uint(), uint32(r.upTo(1<<32-1))
 	x.Size, x.Rows, x.Bytes = r.uint(), r.uint(), r.uint()
 	x.RetryUntil = r.int()
+	if flags&refDates != 0 {
+		x.Dates = DateBounds{Of: r.u64(), Min: r.int(), Max: r.int()}
+		if x.Dates == (DateBounds{}) {
+			r.fail("dates without bounds")
+		}
+	}
 	return x
 }

@@ -49,6 +49,7 @@ func (b *builder) add(verb string, c *Chunk, a Added, holders ...ShardID) error 
 	b.shed(c)
 	c.MaxSeq = max(c.MaxSeq, a.MaxSeq)
 	c.addRows(a.RowsDelta)
+	c.RowsEstimated = c.RowsEstimated || a.Unsure
 	c.Bytes = max(0, c.Bytes+a.BytesDelta)
 	return nil
 }

@@ -161,6 +161,24 @@ type SegmentRef struct {
 	Bytes uint64
 	// RetryUntil is the last expiry (unix seconds) of the retry ids inside; 0: none.
 	RetryUntil int64
+	// Dates bound the dates by which the rows expire; zero: not known.
+	Dates DateBounds
+}
+
+// DateBounds are the earliest and the latest date in the documents of some rows, in Unix
+// milliseconds, of the field that Of stands for: one TTL index, whatever its seconds are. A
+// row without such a date, and a deletion, is the largest number.
+type DateBounds struct {
+	Of       uint64
+	Min, Max int64
+}
+
+// Join bounds the dates of both; zero when those of one are not known.
+func (d DateBounds) Join(e DateBounds) DateBounds {
+	if d.Of != e.Of {
+		return DateBounds{}
+	}
+	return DateBounds{Of: d.Of, Min: min(d.Min, e.Min), Max: max(d.Max, e.Max)}
 }
 
 // Job is a registered actor that uploads segments before it commits.

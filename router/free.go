@@ -36,9 +36,9 @@ const freeCursor = 1
 // newer root no longer names it.
 func (f *freeShard) Read(ctx context.Context, r *rpc.ReadRequest) (*rpc.ReadReply, error) {
 	var ts []query.Target
-	expired := expiry.Of(f.coll).By(f.r.host.Wall().UnixMilli())
+	moment := expiry.Of(f.coll).By(f.r.host.Wall().UnixMilli())
 	for _, t := range f.targets {
-		ts = append(ts, query.Target{View: reader.View{Chunk: t.Chunk, Expired: expired}, Ranges: t.Ranges, Key: f.coll.Key})
+		ts = append(ts, query.Target{View: reader.View{Chunk: t.Chunk, Moment: moment}, Ranges: t.Ranges, Key: f.coll.Key})
 	}
 	var err error
 	if f.cursor, err = query.Open(ctx, f.r.store, ts, r.Query, query.Limits{Sorts: f.r.sorts}); err != nil {

@@ -14,6 +14,15 @@
 // matter when the bytes go. A row that is expired is to everybody what a deletion is: it
 // hides older versions of its key, and is left out.
 //
+// # How rows go
+//
+// A reference in the root bounds the dates of its rows (manifest.DateBounds). Where all of
+// them have expired, the reference leaves by a change of the root alone, unless an older one
+// may have versions of its rows (manifest.Expire). What shares a segment with longer lived
+// rows goes when a compaction writes the segment anew: it treats a row for which Expired is
+// true, Grace ago, as it treats a deletion, and so keeps it, or a deletion in its place, while
+// there may be older versions.
+//
 // # Whose clock
 //
 // Each look at a chunk is judged by one clock at one moment: the wall clock of the shard's
@@ -31,6 +40,7 @@
 package expiry
 
 import (
+	"hash/fnv"
 	"math"
 	"time"
 
@@ -49,6 +59,7 @@ const Field = "expireAfterSeconds"
 type Rule struct{ indexes []index }
 
 type index struct {
+	id    uint64 // of path and only: manifest.DateBounds.Of
 	path  string
 	after int64            // ms
 	only  *document.Filter // nil: all documents
@@ -82,11 +93,15 @@ func indexOf(spec bson.Raw) (x index, ok bool) {
 		return x, false
 	}
 	x.path, x.after = fields[0].Key(), seconds.AsInt64()*1000
+	id := fnv.New64a()
+	_, _ = id.Write(key)
 	if only, has := spec.Lookup("partialFilterExpression").DocumentOK(); has {
 		if x.only, err = document.ParseFilter(only); err != nil {
 			return x, false
 		}
+		_, _ = id.Write(only)
 	}
+	x.id = id.Sum64()
 	return x, x.after >= 0
 }
 
@@ -108,17 +123,85 @@ func (r *Rule) At(doc bson.Raw) int64 {
 // Expired reports whether a document is expired at a moment, in Unix milliseconds.
 func (r *Rule) Expired(doc bson.Raw, now int64) bool { return r != nil && r.At(doc) <= now }
 
-// By judges documents at one moment; nil when nothing expires.
-func (r *Rule) By(now int64) func(doc bson.Raw) bool {
+// By judges at one moment, in Unix milliseconds; nil when nothing expires.
+func (r *Rule) By(now int64) *Moment {
 	if r == nil {
 		return nil
 	}
-	return func(doc bson.Raw) bool { return r.At(doc) <= now }
+	return &Moment{rule: r, now: now}
 }
 
+// Moment judges documents at one moment. For the nil Moment nothing is expired. Immutable.
+type Moment struct {
+	rule *Rule
+	now  int64
+}
+
+// Expired reports whether a document is expired.
+func (m *Moment) Expired(doc bson.Raw) bool { return m != nil && m.rule.At(doc) <= m.now }
+
+// Some reports whether a row of a reference may be expired, as far as its dates tell.
+func (m *Moment) Some(ref *manifest.SegmentRef) bool {
+	if m == nil {
+		return false
+	}
+	x := m.rule.only(ref)
+	return x == nil || x.after <= Never-max(ref.Dates.Min, 0) && ref.Dates.Min+x.after <= m.now
+}
+
+// All reports whether every row of a reference surely is expired.
+func (m *Moment) All(ref *manifest.SegmentRef) bool {
+	if m == nil {
+		return false
+	}
+	x := m.rule.only(ref)
+	return x != nil && x.after <= Never-max(ref.Dates.Max, 0) && ref.Dates.Max+x.after <= m.now
+}
+
+// only is the one index of the rule, when the dates of the reference are of it; else nil.
+func (r *Rule) only(ref *manifest.SegmentRef) *index {
+	if len(r.indexes) == 1 && r.indexes[0].id == ref.Dates.Of {
+		return &r.indexes[0]
+	}
+	return nil
+}
+
+// Dates collects the dates of rows for the reference that will show them. Its zero value has
+// seen none.
+type Dates struct{ bounds manifest.DateBounds }
+
+// Add takes in a row; doc nil: a deletion.
+func (d *Dates) Add(r *Rule, doc bson.Raw) {
+	if r == nil || len(r.indexes) != 1 {
+		return
+	}
+	date := int64(Never)
+	if doc != nil {
+		date = r.indexes[0].date(doc)
+	}
+	one := manifest.DateBounds{Of: r.indexes[0].id, Min: date, Max: date}
+	if d.bounds.Of == 0 {
+		d.bounds = one
+	} else {
+		d.bounds = d.bounds.Join(one)
+	}
+}
+
+// Bounds are the dates of the rows; zero when the collection has no TTL index, or several.
+func (d *Dates) Bounds() manifest.DateBounds { return d.bounds }
+
 func (x *index) at(doc bson.Raw) int64 {
+	date := x.date(doc)
+	if date > Never-x.after {
+		return Never
+	}
+	return date + x.after
+}
+
+// date is the date that counts; Never when the document does not expire by this index.
+func (x *index) date(doc bson.Raw) int64 {
 	date, ok := earliest(doc, x.path)
-	if !ok || date > Never-x.after {
+	if !ok {
 		return Never
 	}
 	if x.only != nil {
@@ -126,7 +209,7 @@ func (x *index) at(doc bson.Raw) int64 {
 			return Never
 		}
 	}
-	return date + x.after
+	return date
 }
 
 // earliest is the first of the dates at a path, in Unix milliseconds.

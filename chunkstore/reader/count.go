@@ -13,7 +13,7 @@ const (
 // and nothing in it can be expired, it is taken, and only the unflushed rows are compared with the segments, which for new
 // keys are their filters; otherwise all rows are counted. Errors: those of Iter.
 func (s *Store) Count(ctx context.Context, v View) (int64, error) {
-	if !v.Chunk.RowsEstimated && v.Expired == nil {
+	if v.CountsRight() {
 		if n, ok, err := s.adjust(ctx, v); ok || err != nil {
 			return n, err
 		}
@@ -43,7 +43,7 @@ func (s *Store) adjust(ctx context.Context, v View) (n int64, ok bool, err error
 		if found && !flushed.Delete {
 			n--
 		}
-		if !it.row.Delete {
+		if v.live(&it.row) {
 			n++
 		}
 	}

@@ -57,13 +57,14 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/granarydb/granary/chunkstore/bucket"
+	"github.com/granarydb/granary/chunkstore/expiry"
 	"github.com/granarydb/granary/chunkstore/segment"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/manifest/shardkey"
-	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 // Mem is an immutable snapshot of unflushed rows of one chunk: the newest version of each
@@ -89,14 +90,19 @@ type View struct {
 	// Mems are the owner's unflushed rows of the chunk, newest first; none for whoever
 	// reads a chunk of a free shard.
 	Mems []Mem
-	// Expired reports whether a row's document is expired at the moment of the view; such a
-	// row counts as a deletion. Nil: nothing expires.
-	Expired func(doc bson.Raw) bool
+	// Moment says which rows are expired: they count as deletions. Nil: none.
+	Moment *expiry.Moment
 }
 
 // live reports whether a row, the newest of its key, is there.
 func (v *View) live(row *segment.Row) bool {
-	return !row.Delete && (v.Expired == nil || !v.Expired(row.Doc))
+	return !row.Delete && !v.Moment.Expired(row.Doc)
+}
+
+// CountsRight reports whether the chunk's own count of its rows in segments is exact, and none
+// of them can be expired.
+func (v *View) CountsRight() bool {
+	return !v.Chunk.RowsEstimated && (v.Moment == nil || !slices.ContainsFunc(v.Chunk.Refs, func(r manifest.SegmentRef) bool { return v.Moment.Some(&r) }))
 }
 
 // Store reads any number of chunks through one cache. Safe for concurrent use.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/granarydb/granary/chunkstore/bucket"
+	"github.com/granarydb/granary/chunkstore/expiry"
 	"github.com/granarydb/granary/chunkstore/segment"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/host"
@@ -16,6 +17,7 @@ type part struct {
 	info    *manifest.Chunk // as at the freeze
 	rows    *memtable       // frozen; may be nil
 	retries []segment.RetryEntry
+	rule    *expiry.Rule // of the collection; nil: nothing expires
 	added   manifest.Added
 }
 
@@ -26,7 +28,15 @@ type builder struct {
 	host host.Host // of who builds
 	id   manifest.SegmentID
 	w    *segment.Writer // nil: none begun
-	cuts []*part         // whose rows are in w, one per Cut
+	cuts []section       // one per Cut
+	// dates are those of the rows since the last Cut.
+	dates expiry.Dates
+}
+
+// section is a part whose rows are in the segment that is being built, and their dates.
+type section struct {
+	*part
+	dates manifest.DateBounds
 }
 
 // upload builds the parts' segments, stores them, and notes in each part what it adds.
@@ -79,7 +89,9 @@ func (b *builder) row(p *part, r *row) error {
 	}
 	if r.existed {
 		p.added.RowsDelta--
+		p.added.Unsure = p.added.Unsure || p.rule != nil
 	}
+	b.dates.Add(p.rule, r.doc)
 	return b.w.Add(r.row())
 }
 
@@ -95,7 +107,8 @@ func (b *builder) begin() {
 }
 
 func (b *builder) cut(p *part) error {
-	b.cuts = append(b.cuts, p)
+	b.cuts = append(b.cuts, section{p, b.dates.Bounds()})
+	b.dates = expiry.Dates{}
 	return b.w.Cut(segment.Part{Collection: p.info.Collection, Clip: p.info.Range})
 }
 
@@ -115,6 +128,7 @@ func (b *builder) store(ctx context.Context) error {
 		if ref.Rows == 0 && ref.RetryUntil == 0 {
 			continue
 		}
+		ref.Dates = p.dates
 		p.added.Refs = append(p.added.Refs, ref)
 		p.added.BytesDelta += int64(ref.Bytes)
 	}

@@ -99,7 +99,7 @@ func (c *chunk) view() reader.View {
 // not stored yet, of which last is the newest (nil: none). Requires: the mutex.
 func (s *shard) pendingView(c *chunk) (v reader.View, last *batch) {
 	v = c.view()
-	v.Expired = s.expired(c.info.Collection)
+	v.Moment = s.moment(c.info.Collection)
 	for _, b := range []*batch{s.flight, s.open} {
 		if b == nil || len(b.rows) == 0 {
 			continue

@@ -302,6 +302,9 @@ func (s *shard) commitCrossing(ctx context.Context, k *crossing, c *chunk) error
 	if k.source.rows == nil && len(k.source.retries) == 0 {
 		parts = []*part{k.dest}
 	}
+	rule := s.ruleOf(k.dest.info.Collection)
+	k.source.rule, k.dest.rule = rule, rule
+	k.dest.added.Unsure = rule != nil // an expired document may be in the place
 	if err := s.uploadAs(ctx, s.w.asked, parts); err != nil {
 		return err
 	}

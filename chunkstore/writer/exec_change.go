@@ -280,11 +280,11 @@ func (x *exec) rowIn(ctx context.Context, c *chunk, path []byte) (doc bson.Raw, 
 		}
 		r, b := x.s.unflushedRow(c, path)
 		x.depend(b)
-		v := reader.View{Chunk: c.info, Expired: x.s.expired(x.r.Collection)}
+		v := reader.View{Chunk: c.info, Moment: x.s.moment(x.r.Collection)}
 		x.s.mu.Unlock()
 		switch {
 		case r == nil:
-		case r.live() && v.Expired != nil && v.Expired(r.doc):
+		case r.live() && v.Moment.Expired(r.doc):
 			return nil, true, false, nil
 		default:
 			return r.doc, false, false, nil

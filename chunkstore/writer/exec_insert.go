@@ -321,7 +321,7 @@ func (x *exec) latchRun(run []insertion) (n int, err error) {
 		}
 		in.chunk, in.view, in.dup, in.over = c, reader.View{}, false, false
 		if r, b := x.s.unflushedRow(c, in.path); r == nil && mayHold(c.info, in.path[4:]) {
-			in.view = reader.View{Chunk: c.info, Expired: x.s.expired(x.r.Collection)}
+			in.view = reader.View{Chunk: c.info, Moment: x.s.moment(x.r.Collection)}
 		} else if r != nil && r.live() {
 			x.depend(b)
 			in.dup = !x.takesOver(in, r)

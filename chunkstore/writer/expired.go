@@ -4,7 +4,6 @@ import (
 	"github.com/granarydb/granary/chunkstore/expiry"
 	"github.com/granarydb/granary/chunkstore/wal"
 	"github.com/granarydb/granary/manifest"
-	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 // expiring is the rule of a collection in the state that it was made from.
@@ -33,9 +32,9 @@ func (s *shard) learnRules() {
 	}
 }
 
-// expired judges documents of a collection at this moment; nil: nothing expires. The moments
-// never go back, whatever the wall clock does. Requires: the mutex.
-func (s *shard) expired(c manifest.CollectionID) func(bson.Raw) bool {
+// moment judges documents of a collection now; nil: nothing expires. Moments never go back,
+// whatever the wall clock does. Requires: the mutex.
+func (s *shard) moment(c manifest.CollectionID) *expiry.Moment {
 	rule := s.rules[c].rule
 	if rule == nil {
 		return nil
@@ -44,11 +43,17 @@ func (s *shard) expired(c manifest.CollectionID) func(bson.Raw) bool {
 	return rule.By(s.judged)
 }
 
+// ruleOf is when documents of a collection expire; nil: never.
+func (s *shard) ruleOf(c manifest.CollectionID) *expiry.Rule {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rules[c].rule
+}
+
 // takesOver notes that an insert takes the place of an expired document, if that is what the
 // row has. Requires: the mutex.
 func (x *exec) takesOver(in *insertion, r *row) bool {
-	expired := x.s.expired(x.r.Collection)
-	in.over = expired != nil && expired(r.doc)
+	in.over = x.s.moment(x.r.Collection).Expired(r.doc)
 	return in.over
 }
 

@@ -46,7 +46,7 @@ func (s *shard) freeze(only []*chunk) (pos manifest.Position, parts []*part, ok 
 			continue
 		}
 		c.retries.expire(now)
-		p := &part{chunk: c, info: c.info, added: manifest.Added{MaxSeq: c.seq}}
+		p := &part{chunk: c, info: c.info, rule: s.rules[c.info.Collection].rule, added: manifest.Added{MaxSeq: c.seq}}
 		p.takeRetries(c, s.floor(c), now)
 		if c.mem.len() > 0 {
 			c.frozen, c.mem = c.mem, new(memtable)

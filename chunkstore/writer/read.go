@@ -101,7 +101,7 @@ func (s *shard) viewAll(r *rpc.ReadRequest) (f found, g *gate, err error) {
 		f.gained = max(s.since, s.gained[coll.ID])
 	}
 	f.targets = make([]query.Target, len(r.Targets))
-	expired := s.expired(coll.ID)
+	moment := s.moment(coll.ID)
 	for i := range r.Targets {
 		t := &r.Targets[i]
 		c := s.target(r.Collection, t)
@@ -116,7 +116,7 @@ func (s *shard) viewAll(r *rpc.ReadRequest) (f found, g *gate, err error) {
 		}
 		s.heatOf(c).read(t)
 		f.targets[i] = query.Target{View: c.view(), Ranges: t.Ranges, Key: coll.Key}
-		f.targets[i].View.Expired = expired
+		f.targets[i].View.Moment = moment
 	}
 	return f, nil, nil
 }

@@ -29,6 +29,7 @@ var changes = map[string]func(*args) manifest.Change{
 		return manifest.PutRecord{Record: l.hold().Record(), IfAbsent: true}
 	},
 	"drop-range": parseDropRange,
+	"leave":      parseLeave,
 	"flush":      parseFlush,
 	"free":       parseFree,
 	"move":       parseMove,
@@ -138,6 +139,23 @@ func (l *args) owners() (list []manifest.OwnerAt) {
 func (l *args) hold() manifest.RangeHold {
 	low, high := pair(l.word(2))
 	return manifest.RangeHold{ID: l.word(0), Collection: l.existing(l.word(1)).ID, Range: shardkey.Range{Min: low, Max: high}}
+}
+
+// parseLeave: leave c1 refs=01,02; "otherwise" plans on a collection with other indexes.
+func parseLeave(l *args) manifest.Change {
+	at, _ := l.chunk(l.word(0))
+	c := manifest.Expire{Chunk: at}
+	if l.has("otherwise") {
+		c.Indexes = []manifest.Index{{Name: "other"}}
+	}
+	for _, name := range strings.Split(l.named["refs"], ",") {
+		for _, r := range l.s.ChunkOf(at.Collection, at.Min).Refs {
+			if name != "" && r.Segment.Random == l.id16(name) {
+				c.Refs = append(c.Refs, r)
+			}
+		}
+	}
+	return c
 }
 
 func parseDropRange(l *args) manifest.Change {

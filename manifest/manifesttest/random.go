@@ -2,6 +2,7 @@ package manifesttest
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/granarydb/granary/manifest"
@@ -29,7 +30,7 @@ func RandomEdit(d Draw, s *manifest.State, op manifest.OpID) manifest.Edit {
 		g := &generator{draw: d, s: s}
 		kinds := []func() manifest.Change{
 			g.claim, g.flush, g.flush, g.flush, g.free, g.move, g.move, g.split, g.split, g.merge, g.merge,
-			g.compact, g.compact, g.batch, g.direct, g.create, g.drop, g.dropRange, g.job, g.small, g.shard,
+			g.compact, g.compact, g.batch, g.direct, g.create, g.drop, g.dropRange, g.expire, g.job, g.small, g.shard,
 		}
 		if c := kinds[d(len(kinds))](); c != nil {
 			e.Changes = append(e.Changes, c)
@@ -106,6 +107,9 @@ func (g *generator) added(c *manifest.Chunk, by manifest.Creator) manifest.Added
 		}
 		if g.draw.chance(3) {
 			r.RetryUntil = int64(g.s.Version()) + int64(g.draw(20))
+		}
+		if g.draw.chance(3) {
+			r.Dates = manifest.DateBounds{Of: 1 + uint64(g.draw(2)), Min: int64(g.draw(100)) - 50, Max: math.MaxInt64}
 		}
 		a.Refs = append(a.Refs, r)
 		a.RowsDelta += int64(rows) - int64(g.draw(3))
@@ -285,6 +289,20 @@ func (g *generator) dropRange() manifest.Change {
 		if !g.draw.chance(10) {
 			x.Owners = append(x.Owners, manifest.OwnerAt{Shard: h.ID, Epoch: h.Epoch})
 		}
+	}
+	return x
+}
+
+// expire takes references out of a chunk, most often those that can go.
+func (g *generator) expire() manifest.Change {
+	c, ok := choose(g.draw, g.chunksOf(""))
+	if !ok {
+		return nil
+	}
+	x := manifest.Expire{Chunk: g.at(c), Indexes: g.s.Collection(c.Collection).Indexes}
+	some := func(*manifest.SegmentRef) bool { return g.draw.chance(2) }
+	if x.Refs = c.Expirable(some); len(x.Refs) == 0 && len(c.Refs) > 0 {
+		x.Refs = c.Refs[:1]
 	}
 	return x
 }

@@ -84,7 +84,7 @@ func covers(ranges []shardkey.Range, chunk shardkey.Range) bool {
 // CountFast is the exact number of live rows of a whole chunk, read from the chunk's entry
 // alone. Not ok when that number is an estimate, when rows may have expired, or when there are unflushed rows.
 func CountFast(v reader.View) (n int64, ok bool) {
-	if v.Chunk.RowsEstimated || v.Expired != nil {
+	if !v.CountsRight() {
 		return 0, false
 	}
 	for _, m := range v.Mems {

@@ -58,7 +58,7 @@ var importTable = table{
 	{"chunkstore/expiry", with(truth, []string{"chunkstore/document/...", "chunkstore/mongoerr"}), "a rule over documents, asked by whoever reads or removes them"},
 	{"chunkstore/segment", truth, "a file format: bytes in, bytes out; fetching is handed in"},
 	{"chunkstore/wal", with(truth, port, []string{"chunkstore/segment"}), "records share the retry entries with segments"},
-	{"chunkstore/reader", with(truth, port, []string{"chunkstore/segment"}), "a chunk at one root version"},
+	{"chunkstore/reader", with(truth, port, []string{"chunkstore/expiry", "chunkstore/segment"}), "a chunk at one root version"},
 	{"chunkstore/reader/query", with(truth, []string{"chunkstore/admission", "chunkstore/reader", "chunkstore/segment", "chunkstore/document/...", "chunkstore/mongoerr", "chunkstore/writer/rpc"}), "answers the rpc's queries over the reader's views, at the owner and at a router"},
 	{"chunkstore/writer/rpc", with(truth, []string{"chunkstore/admission", "chunkstore/mongoerr"}), "what routers and owners say to one another; no storage"},
 	{"chunkstore/writer", with(truth, []string{"chunkstore/..."}), "the shard owner puts the bytes together"},
