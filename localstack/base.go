@@ -19,6 +19,7 @@ import (
 	"github.com/granarydb/granary/compactor"
 	"github.com/granarydb/granary/compactor/expire"
 	"github.com/granarydb/granary/compactor/gc"
+	"github.com/granarydb/granary/compactor/rewrite"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/balancing"
 	"github.com/granarydb/granary/manifest/errkind"
@@ -56,6 +57,7 @@ type Base struct {
 	roles      errgroup.Group
 	collected  atomic.Int64
 	upkeep     *compactor.Upkeep // nil: none
+	rewriter   *rewrite.Rewriter // nil: none
 }
 
 // newBase opens the root, making a cluster in an empty store.
@@ -157,18 +159,31 @@ func (s *Base) SinceStore() time.Duration { return s.host.Mono() - s.Root.Answer
 // Collected counts the objects that this process's sweeps deleted.
 func (s *Base) Collected() int64 { return s.collected.Load() }
 
-// keepUp cuts and merges the chunks of the shards that this process holds.
+// keepUp cuts and merges the chunks of the shards that this process holds, and merges their
+// segments.
 func (s *Base) keepUp(dial rpc.Dialer) {
 	if s.options.UpkeepEvery < 0 {
 		return
 	}
 	s.upkeep = compactor.New(compactor.Config{
 		Root: s.Root, Store: s.store, Host: s.host, Dial: dial, Log: s.log,
-		Mine:     func(h *manifest.Shard) bool { return h.Holder == s.holder && h.Status != manifest.ShardFree },
-		Settings: compactor.Settings{Every: s.options.UpkeepEvery},
+		Mine: s.holds, Settings: compactor.Settings{Every: s.options.UpkeepEvery},
 	})
 	s.run(s.upkeep.Run)
+	s.rewriter = rewrite.New(rewrite.Config{
+		Root: s.Root, Open: s.location, Host: s.host, Cache: s.Cache, Holder: s.holder, Log: s.log,
+		Mine: s.holds, Settings: rewrite.Settings{Every: s.options.UpkeepEvery},
+	})
+	s.run(s.rewriter.Run)
 }
+
+// holds reports whether a shard is this process's.
+func (s *Base) holds(h *manifest.Shard) bool {
+	return h.Holder == s.holder && h.Status != manifest.ShardFree
+}
+
+// Rewriter is what merges the segments of this process's shards; nil: nothing does.
+func (s *Base) Rewriter() *rewrite.Rewriter { return s.rewriter }
 
 // Upkeep is what cuts and merges the chunks of this process's shards; nil: nothing does.
 func (s *Base) Upkeep() *compactor.Upkeep { return s.upkeep }

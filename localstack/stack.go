@@ -56,8 +56,8 @@ type Options struct {
 	Wait time.Duration
 	// CollectEvery is the time between two sweeps of the log and of dropped segments; 30 s.
 	CollectEvery time.Duration
-	// UpkeepEvery is the shortest time between two looks at the sizes and loads of chunks; 1 s.
-	// Negative: chunks are neither cut nor merged by this process.
+	// UpkeepEvery is the shortest time between two looks at the sizes, loads and segments of
+	// chunks; 1 s. Negative: chunks are neither cut nor merged by this process, nor segments.
 	UpkeepEvery time.Duration
 	// NoBalancer leaves chunks where they are: the process does not move them by itself.
 	// BalanceEvery is the time between two looks at them; 10 s.

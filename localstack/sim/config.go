@@ -42,6 +42,7 @@ type Mix struct{ Read, Insert, Pair, Inc, Add, Replace, Swap, Delete int }
 type Chaos struct {
 	Crash, Pause, Move, Takeover, RouterCrash, Flush, Collect, Term time.Duration
 	PauseMax                                                        time.Duration
+	Compact                                                         time.Duration
 	// Aimed is the chance in 1/1000 that a writer is paused right after a WAL object of its
 	// landed: the moment at which it believes most in itself.
 	Aimed int
@@ -60,6 +61,9 @@ func Draw(seed uint64) Config {
 	case 3:
 		c.retries(r)
 	}
+	// Of its own, so that seeds try what they tried before there was this.
+	r = rand.New(rand.NewPCG(seed, 8))
+	c.Chaos.Compact = oneOf(r, 0, time.Second, 5*time.Second, 20*time.Second)
 	return c
 }
 

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -14,8 +15,11 @@ import (
 	"github.com/granarydb/granary/chunkstore/writer"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/compactor/gc"
+	"github.com/granarydb/granary/compactor/plan"
+	"github.com/granarydb/granary/compactor/rewrite"
 	"github.com/granarydb/granary/localstack/history"
 	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/errkind"
 )
 
 // sweepAgain is the time between a collector's two sweeps.
@@ -183,6 +187,7 @@ func (w *World) startChaos(all *sync.WaitGroup) {
 	w.every(all, "move", c.Move, w.moveSomething)
 	w.every(all, "flush", c.Flush, w.flushSomething)
 	w.every(all, "collect", c.Collect, w.collect)
+	w.every(all, "compact", c.Compact, w.compact)
 	// Somebody must hold every shard in the end: an orphaned one is taken by anyone.
 	w.every(all, "adopt", 2*time.Second, w.adopt)
 }
@@ -314,6 +319,54 @@ func (w *World) collect() {
 			_ = s.Host.Sleep(node.Context(), sweepAgain)
 		}
 	})
+}
+
+// compactFor bounds the life of a compactor, and compactSilent is how long one lets the jobs of
+// others be: less than it takes a slow one.
+const (
+	compactFor    = 12 * time.Second
+	compactSilent = 3 * time.Second
+)
+
+// compact starts a compactor, in a process of its own, and kills it some time later. It merges
+// whatever there is to merge, into segments of a few rows.
+func (w *World) compact() {
+	w.did("compactor")
+	node := NewNode(w.ctx, w.bus, fmt.Sprintf("compact.%d", w.events["compactor"]), w.cfg.Seed, 0, 0)
+	store := w.store.For(node)
+	r := rewrite.New(rewrite.Config{
+		Root: manifest.NewRoot(bucket.NewCell(store), node.Host(), nil), Host: node.Host(), Holder: node.name, Log: w.log(node),
+		Open: func(manifest.LocationID) (bucket.Bucket, error) { return store, nil },
+		Settings: rewrite.Settings{
+			Merge:        plan.MergeSettings{Fan: 2, Refs: 3, Garbage: 0.1, Unused: 1},
+			SegmentBytes: 600, Every: 300 * time.Millisecond, Idle: 2 * time.Second, SilentFor: compactSilent,
+		},
+	})
+	life := time.Duration(w.rng.Int64N(int64(compactFor)))
+	w.aside.Go(func() {
+		_ = node.Host().Sleep(node.Context(), life)
+		node.crash()
+	})
+	w.aside.Go(func() { w.compactOn(node, r) })
+}
+
+// compactOn looks at the root, and merges, until the node is gone.
+func (w *World) compactOn(node *Node, r *rewrite.Rewriter) {
+	for node.Host().Sleep(node.Context(), 300*time.Millisecond) == nil {
+		if _, _, err := r.Root.Load(node.Context()); err != nil {
+			continue
+		}
+		_, err := r.Pass(node.Context())
+		if errors.Is(err, errkind.Corrupt) {
+			w.fail("compactor: %w", err)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := r.Counts()
+	w.events["merge"] += int(n.Merges)
+	w.events["lost merge"] += int(n.Lost)
+	w.events["expelled job"] += int(n.Expelled)
 }
 
 // calmDown ends faults, wakes everyone, and waits until every shard is served again.

@@ -1,0 +1,182 @@
+package rewrite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/granarydb/granary/compactor/plan"
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/errkind"
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// JobKind is the kind of the jobs of this package.
+const JobKind = "compact"
+
+const (
+	// commitsMax bounds the attempts at the commit of a pass; each drops a chunk at least.
+	commitsMax = 8
+	// goodbye bounds the commit of a pass that was stopped.
+	goodbye = 5 * time.Second
+)
+
+// takenBy are the chunks that jobs of this package work on.
+func takenBy(s *manifest.State) map[manifest.ChunkID]bool {
+	taken := make(map[manifest.ChunkID]bool)
+	for _, j := range s.Jobs() {
+		if j.Kind != JobKind || len(j.Detail) == 0 {
+			continue
+		}
+		list, _ := j.Detail.Lookup("chunks").ArrayOK()
+		values, _ := list.Values()
+		for _, v := range values {
+			id, _ := v.Int64OK()
+			taken[manifest.ChunkID(id)] = true
+		}
+	}
+	return taken
+}
+
+// silent are the jobs of this package that have been there for too long, and those that this
+// process could not end. How long says nothing about whether a job lives, and need not: see
+// the package's comment.
+func (r *Rewriter) silent(s *manifest.State) (ids []manifest.JobID) {
+	now := r.Host.Mono()
+	seen := make(map[manifest.JobID]time.Duration)
+	for _, j := range s.Jobs() {
+		if j.Kind != JobKind {
+			continue
+		}
+		since, ok := r.seen[j.ID]
+		if !ok {
+			since = now
+		}
+		seen[j.ID] = since
+		if now-since >= r.Settings.SilentFor || r.Holder != "" && j.Holder == r.Holder {
+			ids = append(ids, j.ID)
+		}
+	}
+	r.seen = seen
+	return ids
+}
+
+func (r *Rewriter) edit(changes ...manifest.Change) manifest.Edit {
+	return manifest.Edit{Op: r.Host.ID16(), Changes: changes, Millis: r.Host.Wall().UnixMilli(), Background: true}
+}
+
+func (r *Rewriter) expulsions(ids []manifest.JobID) (changes []manifest.Change) {
+	for _, id := range ids {
+		r.Log.Warn("expel a job that does not end; whoever runs it begins again", "job", fmt.Sprintf("%x", id))
+		changes = append(changes, manifest.ExpelJob{ID: id})
+	}
+	return changes
+}
+
+// expel ends jobs of others when there is nothing else to commit.
+func (r *Rewriter) expel(ctx context.Context, ids []manifest.JobID) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	if _, err := r.Root.Commit(ctx, r.edit(r.expulsions(ids)...)); err != nil {
+		return fmt.Errorf("expel %d jobs: %w", len(ids), err)
+	}
+	r.count(func(n *Counts) { n.Expelled += int64(len(ids)) })
+	return nil
+}
+
+// register makes the job known, with the chunks that it works on.
+func (p *pass) register(ctx context.Context, todo []plan.Compaction, silent []manifest.JobID) error {
+	var chunks bson.A
+	for i := range todo {
+		chunks = append(chunks, int64(todo[i].Chunk.ID))
+	}
+	detail, err := bson.Marshal(bson.D{{Key: "chunks", Value: chunks}})
+	if err != nil {
+		return err
+	}
+	changes := append(p.expulsions(silent), manifest.RegisterJob{Job: manifest.Job{
+		ID: p.id, Kind: JobKind, Holder: p.Holder, StartedMillis: p.Host.Wall().UnixMilli(), Detail: detail,
+	}})
+	if _, err := p.Root.Commit(ctx, p.edit(changes...)); err != nil {
+		return fmt.Errorf("register a job: %w", err)
+	}
+	p.count(func(n *Counts) { n.Expelled += int64(len(silent)) })
+	return nil
+}
+
+// leave is finish for a pass that was stopped: in good order, but soon.
+func (p *pass) leave(ctx context.Context) error {
+	ctx, cancel := p.Host.WithTimeout(context.WithoutCancel(ctx), goodbye)
+	defer cancel()
+	return p.finish(ctx)
+}
+
+// finish commits what was merged, and the end of the job.
+func (p *pass) finish(ctx context.Context) error {
+	for range commitsMax {
+		_, err := p.Root.Commit(ctx, p.edit(p.changes()...))
+		if err == nil {
+			p.tell()
+			return nil
+		}
+		if !errors.Is(err, errkind.Conflict) {
+			return fmt.Errorf("commit %d merges: %w", len(p.done), err)
+		}
+		s, _, err := p.Root.Load(ctx)
+		if err != nil {
+			return err
+		}
+		p.prune(s)
+	}
+	return fmt.Errorf("commit %d merges: %w: others keep coming before it", len(p.done), errkind.Throttled)
+}
+
+func (p *pass) changes() (changes []manifest.Change) {
+	used := make(map[manifest.SegmentID]bool)
+	for _, m := range p.done {
+		changes = append(changes, m.change(p.id))
+		for _, r := range m.outputs {
+			used[r.Segment] = true
+		}
+	}
+	var left []manifest.SegmentRef
+	for _, r := range p.stored {
+		if !used[r.Segment] {
+			left = append(left, r)
+		}
+	}
+	return append(changes, manifest.ExpelJob{ID: p.id, Left: left})
+}
+
+// prune gives up the merges that cannot be committed on s.
+func (p *pass) prune(s *manifest.State) {
+	kept := p.done[:0]
+	for _, m := range p.done {
+		if _, err := manifest.Apply(s, p.edit(m.change(p.id)), p.Host.ID16()); err != nil {
+			p.count(func(n *Counts) { n.Lost++ })
+			p.Log.Debug("a merge came too late", "chunk", m.job.Chunk.ID, "cause", err)
+			continue
+		}
+		kept = append(kept, m)
+	}
+	p.done = kept
+}
+
+// tell counts and logs what is committed.
+func (p *pass) tell() {
+	for _, m := range p.done {
+		inputs := m.job.Inputs()
+		p.count(func(n *Counts) {
+			n.Merges++
+			n.SegmentsIn, n.SegmentsOut = n.SegmentsIn+int64(len(inputs)), n.SegmentsOut+int64(len(m.outputs))
+			n.RowsIn, n.RowsOut, n.BytesIn = n.RowsIn+int64(m.job.Rows), n.RowsOut+m.rows, n.BytesIn+int64(m.job.Bytes)
+			for _, r := range m.outputs {
+				n.BytesOut += int64(r.Size)
+			}
+		})
+		p.Log.Debug("segments merged", "chunk", m.job.Chunk.ID, "why", m.job.Why.String(), "reason", m.job.Reason,
+			"in", len(inputs), "out", len(m.outputs), "rows", m.rows, "deletionsDropped", m.job.Oldest)
+	}
+}

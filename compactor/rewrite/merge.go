@@ -1,0 +1,249 @@
+package rewrite
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"time"
+
+	"github.com/granarydb/granary/chunkstore/bucket"
+	"github.com/granarydb/granary/chunkstore/reader"
+	"github.com/granarydb/granary/chunkstore/segment"
+	"github.com/granarydb/granary/compactor/plan"
+	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/errkind"
+	"github.com/granarydb/granary/manifest/shardkey"
+)
+
+const (
+	// putsMax bounds the attempts at storing one segment, with putPause before the second.
+	putsMax  = 4
+	putPause = 200 * time.Millisecond
+	// paceBytes is after how much a merge looks whether it is too fast.
+	paceBytes = 1 << 20
+	// clockError is how wrong a wall clock may be before a retry entry is forgotten too early.
+	clockError = 5 * time.Minute
+)
+
+// merged is a run of references and what is to take its place.
+type merged struct {
+	job     *plan.Compaction
+	outputs []manifest.SegmentRef
+	live    int64
+	rows    int64 // written
+}
+
+func (m *merged) change(id manifest.JobID) manifest.Compact {
+	return manifest.Compact{Job: id, Chunk: m.job.Chunk.At(), Inputs: m.job.Inputs(), Outputs: m.outputs, Oldest: m.job.Oldest, Rows: m.live}
+}
+
+// merger writes the outputs of one run.
+type merger struct {
+	*pass
+	*merged
+	view  reader.View
+	out   *segment.Writer // nil: none begun
+	part  tally           // of out
+	debt  int64           // bytes since the last pause
+	retry int64           // until when the inputs say that they have retry entries, if that is not over
+}
+
+// tally is what was added to a segment, to be compared with what can be read from it.
+type tally struct {
+	rows, sum uint64
+}
+
+func (t *tally) add(r *segment.Row) {
+	head := binary.BigEndian.AppendUint64(nil, uint64(r.Seq))
+	if r.Delete {
+		head = append(head, 1)
+	}
+	sum := crc32.Update(crc32.ChecksumIEEE(head), crc32.IEEETable, r.Key)
+	t.rows, t.sum = t.rows+1, t.sum*31+uint64(crc32.Update(sum, crc32.IEEETable, r.Doc))
+}
+
+// merge reads a run and stores its outputs.
+func (p *pass) merge(ctx context.Context, job *plan.Compaction) (*merged, error) {
+	c := *job.Chunk
+	c.Refs = job.Inputs()
+	m := &merger{pass: p, merged: &merged{job: job}, view: reader.View{Chunk: &c}}
+	if err := m.retries(ctx); err != nil {
+		return nil, err
+	}
+	it := p.store.Scan(ctx, m.view, shardkey.Range{}, false)
+	defer it.Rest()
+	for it.NextVersion(ctx) {
+		if err := m.row(ctx, it.Row()); err != nil {
+			return nil, err
+		}
+	}
+	if it.Err() != nil {
+		return nil, it.Err()
+	}
+	if err := m.finish(ctx); err != nil {
+		return nil, err
+	}
+	return m.merged, m.check()
+}
+
+// retries begins an output with the retry entries that are in force.
+func (m *merger) retries(ctx context.Context) error {
+	now := m.Host.Wall().Add(-clockError).Unix()
+	for _, r := range m.view.Chunk.Refs {
+		if r.RetryUntil > now {
+			m.retry = max(m.retry, r.RetryUntil)
+		}
+	}
+	if m.retry == 0 {
+		return nil
+	}
+	entries, err := m.store.Retries(ctx, m.view, now)
+	if err != nil {
+		return err
+	}
+	m.begin()
+	for _, e := range entries {
+		if err := m.out.AddRetry(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *merger) row(ctx context.Context, r segment.Row) error {
+	m.debt += int64(len(r.Key) + len(r.Doc))
+	if m.debt >= paceBytes {
+		if err := m.Host.Sleep(ctx, time.Duration(float64(m.debt)/float64(m.Settings.BytesPerSecond)*float64(time.Second))); err != nil {
+			return err
+		}
+		m.debt = 0
+	}
+	if r.Delete && m.job.Oldest {
+		return nil
+	}
+	if m.out != nil && m.out.Size() >= m.Settings.SegmentBytes {
+		if err := m.finish(ctx); err != nil {
+			return err
+		}
+	}
+	m.begin()
+	m.part.add(&r)
+	if m.rows++; !r.Delete {
+		m.live++
+	}
+	return m.out.Add(r)
+}
+
+func (m *merger) begin() {
+	if m.out != nil {
+		return
+	}
+	refs := m.view.Chunk.Refs
+	id := manifest.SegmentID{Creator: manifest.Creator{Kind: manifest.CreatorJob, Job: m.id}, Random: m.Host.ID16()}
+	m.out, m.part = segment.NewWriter(id, &segment.WriterOptions{Location: refs[len(refs)-1].Location}), tally{}
+}
+
+// finish stores the output that was begun.
+func (m *merger) finish(ctx context.Context) error {
+	if m.out == nil {
+		return nil
+	}
+	c := m.view.Chunk
+	if err := m.out.Cut(segment.Part{Collection: c.Collection, Clip: c.Range}); err != nil {
+		return err
+	}
+	body, _, err := m.out.Finish()
+	if err != nil {
+		return err
+	}
+	ref := m.out.Refs()[0]
+	m.out = nil
+	if err := m.verify(ctx, body, ref); err != nil {
+		return err
+	}
+	if len(m.outputs) == 0 {
+		ref.RetryUntil = m.retry // after a cut the last entry may have been the other part's
+	}
+	if ref.Rows == 0 {
+		ref.MinSeq, ref.MaxSeq = c.Refs[0].MinSeq, c.Refs[0].MinSeq
+	}
+	m.stored = append(m.stored, ref)
+	if err := m.put(ctx, ref, body); err != nil {
+		return err
+	}
+	m.warm(ctx, ref, body)
+	m.outputs = append(m.outputs, ref)
+	return nil
+}
+
+func inMemory(body []byte) segment.Fetch {
+	return func(_ context.Context, off, length int64) ([]byte, error) {
+		return body[min(off, int64(len(body))):min(off+length, int64(len(body)))], nil
+	}
+}
+
+// verify reads a segment back. Errors: Corrupt when it is not what was added.
+func (m *merger) verify(ctx context.Context, body []byte, ref manifest.SegmentRef) error {
+	var read tally
+	err := segment.Verify(ctx, inMemory(body), ref, func(r segment.Row) error {
+		read.add(&r)
+		return nil
+	})
+	if err == nil && (read != m.part || read.rows != ref.Rows) {
+		err = fmt.Errorf("segment %s: %w: %d rows were added, %d are there, sums %x and %x", ref.Segment, errkind.Corrupt, m.part.rows, read.rows, m.part.sum, read.sum)
+	}
+	return err
+}
+
+// put stores a segment. Its name is fresh, so that sending the same bytes again after an
+// unclear answer is safe.
+func (m *merger) put(ctx context.Context, ref manifest.SegmentRef, body []byte) error {
+	b, err := m.Open(ref.Location)
+	if err != nil {
+		return fmt.Errorf("location %d: %w", ref.Location, err)
+	}
+	for attempt := range putsMax {
+		if _, err = b.Put(ctx, ref.Segment.Key(), body, bucket.Condition{}); err == nil {
+			return nil
+		}
+		if attempt+1 < putsMax {
+			if err := m.Host.Sleep(ctx, m.Host.Jitter(putPause<<attempt)); err != nil {
+				return err
+			}
+		}
+	}
+	return fmt.Errorf("store segment %s: %w", ref.Segment.Key(), err)
+}
+
+// warm puts an output into the cache, so that the first read of it asks nobody.
+func (m *merger) warm(ctx context.Context, ref manifest.SegmentRef, body []byte) {
+	if m.Cache == nil {
+		return
+	}
+	s, err := segment.Open(ctx, func(_ context.Context, off, length int64) ([]byte, error) {
+		return bytes.Clone(body[off:min(off+length, int64(len(body)))]), nil // or the cache would keep all of it alive
+	}, ref, m.Cache)
+	if err != nil || ref.Size > m.Settings.WarmBytes {
+		return
+	}
+	for it := s.Scan(m.view.Chunk.Collection, shardkey.Range{}, false); it.Next(ctx); {
+	}
+}
+
+// check compares outputs with inputs. Errors: Corrupt.
+func (m *merger) check() error {
+	c := m.job.Chunk
+	var in uint64
+	for _, r := range m.job.Inputs() {
+		in += r.Rows
+	}
+	if len(m.job.Inputs()) == len(c.Refs) && !c.RowsEstimated && m.live != c.Rows {
+		return fmt.Errorf("chunk %d: %w: %d live rows were read, the root counts %d", c.ID, errkind.Corrupt, m.live, c.Rows)
+	}
+	if !c.RowsEstimated && uint64(m.rows) > in {
+		return fmt.Errorf("chunk %d: %w: %d rows came out of %d", c.ID, errkind.Corrupt, m.rows, in)
+	}
+	return nil
+}
