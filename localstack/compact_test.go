@@ -124,7 +124,7 @@ var heaped = map[string][]byte{}
 // inHeap runs f on a fresh heap, in a bubble.
 func inHeap(t *testing.T, f func(t *testing.T, x *heap)) {
 	t.Helper()
-	fill(t)
+	fillHeap(t)
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Hour) // it was made in a bubble that began when this one does
 		x := &heap{t: t, store: membucket.New(), host: manifesttest.Host(99), rows: 88}
@@ -140,8 +140,8 @@ func inHeap(t *testing.T, f func(t *testing.T, x *heap)) {
 
 var filling sync.Mutex
 
-// fill makes the heap, once.
-func fill(t *testing.T) {
+// fillHeap makes the heap, once.
+func fillHeap(t *testing.T) {
 	filling.Lock()
 	defer filling.Unlock()
 	if len(heaped) > 0 {

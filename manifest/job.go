@@ -29,6 +29,39 @@ func JobDetail(builds CollectionID, ns string) bson.Raw {
 	return bson.Raw(bsoncore.NewDocumentBuilder().AppendInt64(buildsField, int64(builds)).AppendString("ns", ns).Build())
 }
 
+// JobCompact is the kind of a job that merges segments of chunks.
+const JobCompact = "compact"
+
+// chunksField of a job's detail lists the chunks that it works on.
+const chunksField = "chunks"
+
+// Chunks are those that a job says it works on: a hint for others to leave them alone.
+func (j Job) Chunks() (ids []ChunkID) {
+	if len(j.Detail) == 0 {
+		return nil
+	}
+	list, ok := j.Detail.Lookup(chunksField).ArrayOK()
+	if !ok {
+		return nil
+	}
+	values, _ := list.Values()
+	for _, v := range values {
+		if id, ok := v.Int64OK(); ok {
+			ids = append(ids, ChunkID(id))
+		}
+	}
+	return ids
+}
+
+// ChunksDetail is the detail of a job that works on chunks.
+func ChunksDetail(ids []ChunkID) bson.Raw {
+	list := bsoncore.NewArrayBuilder()
+	for _, id := range ids {
+		list.AppendInt64(int64(id))
+	}
+	return bson.Raw(bsoncore.NewDocumentBuilder().AppendArray(chunksField, list.Build()).Build())
+}
+
 // Resharding reports whether a job rewrites the collection of that name under another key. It
 // notices what is written meanwhile, but not that references go without a trace.
 func (s *State) Resharding(ns string) bool {

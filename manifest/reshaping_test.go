@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -27,6 +28,18 @@ func TestReshapingMarkComesAndGoes(t *testing.T) {
 		}
 		if plain := second.WithoutReshaping(); plain.Reshaping() || !bytes.Equal(plain.Options, options) {
 			t.Errorf("unmarked: %v, want %v", plain.Options, options)
+		}
+	}
+}
+
+func TestJobsSayOnWhichChunksTheyWork(t *testing.T) {
+	ids := []ChunkID{3, 1 << 40, 7}
+	if got := (Job{Detail: ChunksDetail(ids)}).Chunks(); !slices.Equal(got, ids) {
+		t.Errorf("%v", got)
+	}
+	for _, d := range []bson.Raw{nil, JobDetail(5, "a.b")} {
+		if got := (Job{Detail: d}).Chunks(); len(got) > 0 {
+			t.Errorf("%v of %v", got, d)
 		}
 	}
 }

@@ -9,11 +9,7 @@ import (
 	"github.com/granarydb/granary/compactor/plan"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
-	"go.mongodb.org/mongo-driver/v2/bson"
 )
-
-// JobKind is the kind of the jobs of this package.
-const JobKind = "compact"
 
 const (
 	// commitsMax bounds the attempts at the commit of a pass; each drops a chunk at least.
@@ -26,14 +22,11 @@ const (
 func takenBy(s *manifest.State) map[manifest.ChunkID]bool {
 	taken := make(map[manifest.ChunkID]bool)
 	for _, j := range s.Jobs() {
-		if j.Kind != JobKind || len(j.Detail) == 0 {
+		if j.Kind != manifest.JobCompact {
 			continue
 		}
-		list, _ := j.Detail.Lookup("chunks").ArrayOK()
-		values, _ := list.Values()
-		for _, v := range values {
-			id, _ := v.Int64OK()
-			taken[manifest.ChunkID(id)] = true
+		for _, id := range j.Chunks() {
+			taken[id] = true
 		}
 	}
 	return taken
@@ -46,7 +39,7 @@ func (r *Rewriter) silent(s *manifest.State) (ids []manifest.JobID) {
 	now := r.Host.Mono()
 	seen := make(map[manifest.JobID]time.Duration)
 	for _, j := range s.Jobs() {
-		if j.Kind != JobKind {
+		if j.Kind != manifest.JobCompact {
 			continue
 		}
 		since, ok := r.seen[j.ID]
@@ -88,16 +81,12 @@ func (r *Rewriter) expel(ctx context.Context, ids []manifest.JobID) error {
 
 // register makes the job known, with the chunks that it works on.
 func (p *pass) register(ctx context.Context, todo []plan.Compaction, silent []manifest.JobID) error {
-	var chunks bson.A
+	var chunks []manifest.ChunkID
 	for i := range todo {
-		chunks = append(chunks, int64(todo[i].Chunk.ID))
-	}
-	detail, err := bson.Marshal(bson.D{{Key: "chunks", Value: chunks}})
-	if err != nil {
-		return err
+		chunks = append(chunks, todo[i].Chunk.ID)
 	}
 	changes := append(p.expulsions(silent), manifest.RegisterJob{Job: manifest.Job{
-		ID: p.id, Kind: JobKind, Holder: p.Holder, StartedMillis: p.Host.Wall().UnixMilli(), Detail: detail,
+		ID: p.id, Kind: manifest.JobCompact, Holder: p.Holder, StartedMillis: p.Host.Wall().UnixMilli(), Detail: manifest.ChunksDetail(chunks),
 	}})
 	if _, err := p.Root.Commit(ctx, p.edit(changes...)); err != nil {
 		return fmt.Errorf("register a job: %w", err)
