@@ -371,3 +371,45 @@ func TestStoppedMeansNoMoreMoves(t *testing.T) {
 		within(t, time.Minute, "the shard is empty", func() bool { return len(owners(t, b)) == 1 })
 	})
 }
+
+// TestABusyShardGivesAHotChunkAway reads two chunks of one shard hundreds of times a second:
+// one of them goes to the other shard, for one that nobody asks for.
+func TestABusyShardGivesAHotChunkAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := membucket.New()
+		s := open(t, b, localstack.Options{Shards: 2, UpkeepEvery: -1})
+		defer s.Close(context.Background())
+		do(t, s, "admin", bson.D{{Key: "shardCollection", Value: "data.data"}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}},
+			{Key: "splitPoints", Value: bson.A{bson.D{{Key: "_id", Value: 10}}, bson.D{{Key: "_id", Value: 20}}, bson.D{{Key: "_id", Value: 30}}}}})
+		hot := []int{5, 25}
+		owner := func(id int) manifest.ShardID {
+			st := s.Root.State()
+			n := 0
+			for c := range st.Chunks(st.CollectionByName("data", "data").ID) {
+				if n++; n > id/10 {
+					return c.Shard
+				}
+			}
+			return ""
+		}
+		if owner(hot[0]) != owner(hot[1]) {
+			t.Fatal("the two are on two shards from the start")
+		}
+		for start := time.Now(); owner(hot[0]) == owner(hot[1]); time.Sleep(10 * time.Millisecond) {
+			for _, id := range slices.Repeat(hot, 3) {
+				do(t, s, "data", bson.D{{Key: "find", Value: "data"}, {Key: "filter", Value: bson.D{{Key: "_id", Value: id}}}})
+			}
+			if time.Since(start) > 5*time.Minute {
+				t.Fatalf("both are still on %s: %v", owner(5), do(t, s, "admin", bson.D{{Key: "balancerStatus", Value: 1}}))
+			}
+		}
+		if n := owners(t, b); n["shard01"] != 2 || n["shard02"] != 2 {
+			t.Errorf("%v", n)
+		}
+		h := s.Root.State().History()
+		if i := slices.IndexFunc(h, func(e manifest.HistoryEntry) bool { return e.What == "balancer.round" }); i < 0 || h[i].Detail.Lookup("reasons", "load").Int32() != 2 {
+			t.Error("the history does not tell why")
+		}
+	})
+}
