@@ -70,7 +70,7 @@ func hour(t *testing.T, expires bool) (segments, all int64) {
 			for i := range min(n, batch) {
 				at := time.Now().Add(time.Duration(i*int(time.Minute)/batch) * 2 / 3).Truncate(time.Millisecond)
 				dates = append(dates, at)
-				pad := make([]byte, 1000)
+				pad := make([]byte, min(1000, max(100, 20_000_000 / *ttlDocs)))
 				_, _ = noise.Read(pad)
 				docs = append(docs, bson.D{{Key: "_id", Value: len(dates)}, {Key: "at", Value: at}, {Key: "pad", Value: pad}})
 			}
