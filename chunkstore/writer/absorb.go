@@ -131,8 +131,8 @@ func (s *shard) recut(gone []*chunk, come []*manifest.Chunk) {
 				to.inheritRetries(c)
 			}
 		}
-		s.inheritRows(c.mem, func(to *chunk) **memtable { return &to.mem })
-		s.inheritRows(c.frozen, func(to *chunk) **memtable { return &to.frozen })
+		s.inheritRows(c, c.mem, func(to *chunk) **memtable { return &to.mem })
+		s.inheritRows(c, c.frozen, func(to *chunk) **memtable { return &to.frozen })
 	}
 	now := s.w.expiredBy()
 	for _, c := range added {
@@ -140,14 +140,17 @@ func (s *shard) recut(gone []*chunk, come []*manifest.Chunk) {
 	}
 }
 
-// inheritRows moves the rows of a memtable to the chunks that have their keys now.
-func (s *shard) inheritRows(from *memtable, into func(*chunk) **memtable) {
+// inheritRows moves the rows of a memtable of c to the chunks that have their keys now.
+func (s *shard) inheritRows(c *chunk, from *memtable, into func(*chunk) **memtable) {
 	if from == nil {
 		return
 	}
 	s.grow(-from.bytes)
 	from.each(func(r *row) {
 		to := s.owned(r.collection(), r.key())
+		if broken(splitUnclipped) {
+			to = s.owned(r.collection(), someKey(c.info.Range))
+		}
 		if to == nil {
 			return
 		}

@@ -20,6 +20,7 @@ const (
 	sealsCollected           // the collector deletes seals too: the simulation, which runs it, asks for this one
 	promiseReused            // a promise is used again for a later version of the chunk
 	noLeaseWait              // a takeover serves without the wait
+	splitUnclipped           // the unflushed rows of a chunk that is cut all go to its first part
 	mutants
 )
 
@@ -28,7 +29,7 @@ var mutantNames = [mutants]string{
 	zeroPromise: "zero-promise", readsInHandoff: "reads-in-handoff", conflictIsFenced: "conflict-is-fenced",
 	appendedAgain: "appended-again", leaseFromReply: "lease-from-reply", readWithoutLease: "read-without-lease",
 	walDeletedEarly: "wal-deleted-early", retriesNotFlushed: "retries-not-flushed", sealsCollected: "seals-collected",
-	promiseReused: "promise-reused", noLeaseWait: "no-lease-wait",
+	promiseReused: "promise-reused", noLeaseWait: "no-lease-wait", splitUnclipped: "split-unclipped",
 }
 
 // String is the name by which ParseMutant knows it.

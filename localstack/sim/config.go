@@ -29,6 +29,10 @@ type Config struct {
 	Chaos     Chaos
 	SkewMax   time.Duration
 	DriftMax  float64
+	// Upkeep is how often writers cut and merge their chunks, whose target size is ChunkSize
+	// bytes, a few documents; 0: never.
+	Upkeep    time.Duration
+	ChunkSize int64
 	// KeepLog records every step's line.
 	KeepLog bool
 	// Stop, when it is set during the run, ends it: nobody wants the result any more.
@@ -53,6 +57,8 @@ type Chaos struct {
 func Draw(seed uint64) Config {
 	r := rand.New(rand.NewPCG(seed, 7))
 	c := mixture(seed, r)
+	c.Upkeep = oneOf(r, 0, time.Second, 3*time.Second)
+	c.ChunkSize = int64(oneOf(r, 1, 1, 2, 3) * (30 + c.Pad))
 	switch seed % 4 {
 	case 1:
 		c.handoffs(r)
@@ -60,6 +66,10 @@ func Draw(seed uint64) Config {
 		c.takeovers(r)
 	case 3:
 		c.retries(r)
+	default:
+		if seed%8 == 0 {
+			c.shapes(r)
+		}
 	}
 	// Of its own, so that seeds try what they tried before there was this.
 	r = rand.New(rand.NewPCG(seed, 8))
@@ -139,4 +149,15 @@ func (c *Config) retries(r *rand.Rand) {
 	c.Chaos.Flush, c.Chaos.Takeover = oneOf(r, 300*time.Millisecond, time.Second), oneOf(r, 0, 5*time.Second)
 	c.Chaos.Crash, c.Chaos.Collect = oneOf(r, 5*time.Second, 20*time.Second), 3*time.Second
 	c.Mix.Delete, c.Mix.Insert = 1+r.IntN(4), 3
+}
+
+// shapes: documents come and go, and chunks are cut and merged all the time, while they move,
+// and while what they have is in memory, on its way, or in segments.
+func (c *Config) shapes(r *rand.Rand) {
+	c.Shards, c.Docs, c.Chunks, c.Clients = 1+r.IntN(2), 8+r.IntN(5), 1, 4+r.IntN(3)
+	c.Think, c.Pad = oneOf(r, 50*time.Millisecond, 300*time.Millisecond), oneOf(r, 0, 0, 100)
+	c.Upkeep, c.ChunkSize = oneOf(r, 300*time.Millisecond, time.Second), int64(oneOf(r, 2, 3, 4)*(30+c.Pad))
+	c.Chaos.Move, c.Chaos.Flush = oneOf(r, 0, time.Second, 5*time.Second), oneOf(r, 0, 500*time.Millisecond, 2*time.Second)
+	c.Mix = Mix{Read: 10, Insert: 6, Pair: 2, Inc: 6, Add: 3, Replace: 1, Swap: 2, Delete: 8}
+	c.Busy = 40 * time.Second
 }

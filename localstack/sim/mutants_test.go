@@ -3,6 +3,7 @@
 package sim
 
 import (
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -38,11 +39,13 @@ var themes = map[string]uint64{
 	"no-seal": 2, "flush-any-epoch": 2, "floor-ignored": 1, "zero-promise": 1, "reads-in-handoff": 1,
 	"conflict-is-fenced": 3, "appended-again": 3, "lease-from-reply": 2, "read-without-lease": 2,
 	"wal-deleted-early": 3, "retries-not-flushed": 3, "seals-collected": 2, "promise-reused": 1,
-	"no-lease-wait": 2,
+	"no-lease-wait": 2, "split-unclipped": 0,
 }
 
 // aims bend a configuration further towards what the rarest ones need.
 var aims = map[string]func(*Config){
+	// Chunks are cut right after a flush, with what was written since in memory.
+	"split-unclipped": func(c *Config) { c.shapes(rand.New(rand.NewPCG(c.Seed, 8))) },
 	// One chunk goes to and fro between two processes that learn late that it did.
 	"reads-in-handoff": func(c *Config) {
 		c.Writers, c.Shards, c.Chunks, c.Docs, c.Clients = 2, 2, 1, 1, 6

@@ -10,6 +10,8 @@ import (
 	"github.com/granarydb/granary/chunkstore/reader"
 	"github.com/granarydb/granary/chunkstore/segment"
 	"github.com/granarydb/granary/chunkstore/writer"
+	"github.com/granarydb/granary/chunkstore/writer/rpc"
+	"github.com/granarydb/granary/compactor"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/router"
 	"github.com/granarydb/granary/router/command"
@@ -80,8 +82,28 @@ func (w *World) startWriter(s *slot) *process {
 	w.net.Listen(p.node.name, p.node, p.writer)
 	p.run(func(ctx context.Context) { _ = p.writer.Run(ctx) })
 	p.run(func(ctx context.Context) { _ = p.writer.Keep(ctx) })
+	w.keepUp(p, store)
 	s.put(p)
 	return p
+}
+
+// keepUp has a writer cut and merge its chunks.
+func (w *World) keepUp(p *process, store *reader.Store) {
+	if w.cfg.Upkeep == 0 {
+		return
+	}
+	dial := rpc.NewLocal(w.net.From(p.node))
+	dial.Add(p.node.name, p.writer)
+	u := compactor.New(compactor.Config{
+		Root: p.root, Store: store, Host: p.node.HostOf("upkeep"), Dial: dial, Log: w.log(p.node),
+		Mine:     func(h *manifest.Shard) bool { return h.Status != manifest.ShardFree && h.Holder == p.node.name },
+		Settings: compactor.Settings{Every: w.cfg.Upkeep, Idle: w.cfg.Upkeep, MergeAfter: w.cfg.Upkeep},
+	})
+	p.run(func(ctx context.Context) {
+		_ = u.Run(ctx)
+		w.didAll("cut", u.Counts().Cuts)
+		w.didAll("merge", u.Counts().Merges)
+	})
 }
 
 // startRouter starts a router.

@@ -169,7 +169,7 @@ func (w *World) create(shards []manifest.ShardID) error {
 		return err
 	}
 	state, err := root.Commit(ctx, manifest.Edit{Op: h.ID16(), Changes: []manifest.Change{manifest.CreateCollection{
-		Collection: manifest.Collection{UUID: h.ID16(), Database: "sim", Name: collection, Key: key, Sharded: true}, Chunks: chunks,
+		Collection: manifest.Collection{UUID: h.ID16(), Database: "sim", Name: collection, Key: key, Sharded: true, Options: manifest.WithChunkSize(nil, w.cfg.ChunkSize)}, Chunks: chunks,
 	}}})
 	if err != nil {
 		return err

@@ -118,6 +118,14 @@ func (w *World) did(what string) {
 	w.events[what]++
 }
 
+func (w *World) didAll(what string, n int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n > 0 {
+		w.events[what] += int(n)
+	}
+}
+
 // rootWritten checks every new root before anyone sees it; it runs inside a step.
 func (w *World) rootWritten(body []byte) {
 	if err := w.checker.next(w.inner, body); err != nil {
@@ -261,7 +269,7 @@ func (w *World) alive(holder string) *process {
 	return nil
 }
 
-// moveSomething asks an owner to hand a chunk to another shard.
+// moveSomething asks an owner to hand a chunk to another shard, or all that it has.
 func (w *World) moveSomething() {
 	state := w.checker.state
 	coll := state.CollectionByName("sim", collection)
@@ -276,12 +284,20 @@ func (w *World) moveSomething() {
 	if to == c.Shard {
 		return
 	}
+	list := []manifest.ChunkAt{c.At()}
+	if w.rng.IntN(4) == 0 {
+		for _, other := range chunks {
+			if other != c && other.Shard == c.Shard {
+				list = append(list, other.At())
+			}
+		}
+	}
 	holder := state.Shard(c.Shard).Holder
 	if w.rng.IntN(3) == 0 {
 		holder = w.anyWriter().current().node.name // who may have held it once, and not know better
 	}
 	w.toHolder(c.Shard, holder, func(ctx context.Context, o rpc.Owner) {
-		_, _ = o.Move(ctx, &rpc.MoveRequest{Header: rpc.Header{Shard: c.Shard, Collection: coll.ID, RootVersion: state.Version(), Deadline: 10 * time.Second}, Chunks: []manifest.ChunkAt{c.At()}, To: to})
+		_, _ = o.Move(ctx, &rpc.MoveRequest{Header: rpc.Header{Shard: c.Shard, Collection: coll.ID, RootVersion: state.Version(), Deadline: 10 * time.Second}, Chunks: list, To: to})
 	})
 }
 
