@@ -262,15 +262,24 @@ func (x *pass) flush(ctx context.Context, c *manifest.Chunk) {
 	}
 }
 
+// afterOthers is longer than what was woken at one moment takes to go on.
+const afterOthers = 50 * time.Microsecond
+
 // commit commits what was prepared, all or nothing. A conflict is left to the next pass: one
 // of the chunks is another by now.
 func (x *pass) commit(ctx context.Context) error {
 	if len(x.changes) == 0 {
 		return nil
 	}
+	// Others may have waited for the same request, of a segment or of the root, and go on at the
+	// same moment: before and after they go first, so that what happens has one order.
+	if err := x.Host.Sleep(ctx, afterOthers); err != nil {
+		return nil
+	}
 	_, err := x.Root.Commit(ctx, manifest.Edit{
 		Op: x.Host.ID16(), Changes: x.changes, Millis: x.Host.Wall().UnixMilli(), Background: true,
 	})
+	_ = x.Host.Sleep(ctx, afterOthers)
 	switch {
 	case errors.Is(err, errkind.Conflict):
 		return nil

@@ -82,18 +82,20 @@ func (w *World) startWriter(s *slot) *process {
 	w.net.Listen(p.node.name, p.node, p.writer)
 	p.run(func(ctx context.Context) { _ = p.writer.Run(ctx) })
 	p.run(func(ctx context.Context) { _ = p.writer.Keep(ctx) })
-	w.keepUp(p, store)
+	w.keepUp(p)
 	s.put(p)
 	return p
 }
 
-// keepUp has a writer cut and merge its chunks.
-func (w *World) keepUp(p *process, store *reader.Store) {
+// keepUp has a writer cut and merge its chunks. It reads through a cache of its own: who waits
+// with others for one request goes on at the same moment as they do, in any order.
+func (w *World) keepUp(p *process) {
 	if w.cfg.Upkeep == 0 {
 		return
 	}
 	dial := rpc.NewLocal(w.net.From(p.node))
 	dial.Add(p.node.name, p.writer)
+	store := reader.NewStore(func(manifest.LocationID) (bucket.Bucket, error) { return p.store, nil }, segment.NewCache(1<<20))
 	u := compactor.New(compactor.Config{
 		Root: p.root, Store: store, Host: p.node.HostOf("upkeep"), Dial: dial, Log: w.log(p.node),
 		Mine:     func(h *manifest.Shard) bool { return h.Status != manifest.ShardFree && h.Holder == p.node.name },
