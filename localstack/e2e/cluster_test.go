@@ -110,16 +110,14 @@ func (c *cluster) uri() string {
 	return "mongodb://" + strings.Join(at, ",") + "/"
 }
 
-// client is a driver as applications use it: two addresses, retryable reads and writes. It
-// looks for routers that are back twice a second: they die here more often than once in the
-// ten seconds that are the default, and without a look it knows none when the next one dies.
+// client is a driver as applications use it: two addresses, and its defaults.
 func (c *cluster) client(routers ...*role) *mongo.Client {
 	c.t.Helper()
 	uri := c.uri()
 	if len(routers) > 0 {
 		uri = "mongodb://" + routers[0].mongo + "/?directConnection=true"
 	}
-	client, err := mongo.Connect(options.Client().ApplyURI(uri).SetHeartbeatInterval(500 * time.Millisecond))
+	client, err := mongo.Connect(options.Client().ApplyURI(uri))
 	if err != nil {
 		c.t.Fatal(err)
 	}
