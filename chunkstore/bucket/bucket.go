@@ -61,6 +61,9 @@ type GetOptions struct {
 	Offset, Length int64
 	// IfNoneMatch makes the Get answer NotModified when the object still has this tag.
 	IfNoneMatch Tag
+	// Fresh: the answer comes from the store, and whatever a cache has of the object goes. It
+	// is for who found that an answer cannot be right, as only the reader of the bytes can.
+	Fresh bool
 }
 
 // Object is what a Get returns: the bytes asked for, and the object's tag and whole size.

@@ -167,7 +167,7 @@ func (c *Checker) fetch(ref manifest.SegmentRef) segment.Fetch {
 		if err != nil {
 			return nil, err
 		}
-		o, err := b.Get(ctx, ref.Segment.Key(), bucket.GetOptions{Offset: off, Length: length})
+		o, err := b.Get(ctx, ref.Segment.Key(), bucket.GetOptions{Offset: off, Length: length, Fresh: segment.Fresh(ctx)})
 		return o.Body, err
 	}
 }

@@ -65,7 +65,7 @@ func (s *Store) fetch(ctx context.Context, ref *manifest.SegmentRef, off, length
 	}
 	count := counterOf(ctx)
 	count.requests.Add(1)
-	o, err := b.Get(ctx, ref.Segment.Key(), bucket.GetOptions{Offset: off, Length: length})
+	o, err := b.Get(ctx, ref.Segment.Key(), bucket.GetOptions{Offset: off, Length: length, Fresh: segment.Fresh(ctx)})
 	if err != nil {
 		return nil, err
 	}

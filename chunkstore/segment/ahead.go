@@ -121,7 +121,7 @@ func (a *ahead) take(ctx context.Context) (*block, error) {
 		return nil, err
 	}
 	start, end := a.extent(pos, pos+1)
-	b, err := a.r.decode(a.block(pos), u.data[start-u.start:end-u.start])
+	b, err := a.r.decoded(ctx, a.block(pos), u.data[start-u.start:end-u.start])
 	if err == nil {
 		a.r.cache.add(k, b)
 	}

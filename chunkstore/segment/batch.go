@@ -95,7 +95,7 @@ func (b *Batch) Read(ctx context.Context, read Read) {
 			continue
 		}
 		from, to := b.r.extent(i, i+1)
-		if o.block, o.err = b.r.decode(i, data[from-start:to-start]); o.err == nil {
+		if o.block, o.err = b.r.decoded(ctx, i, data[from-start:to-start]); o.err == nil {
 			b.r.cache.add(b.r.key(i), o.block)
 		}
 	}

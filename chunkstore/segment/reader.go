@@ -13,7 +13,7 @@ import (
 
 // Fetch reads length bytes at off of the segment's object: one ranged GET. It returns the
 // errors of bucket.Bucket.Get, and fewer bytes only when the object ends earlier. The
-// Reader may keep what it returns.
+// Reader may keep what it returns. When Fresh(ctx), it goes past every cache.
 type Fetch func(ctx context.Context, off, length int64) ([]byte, error)
 
 // Reader reads one segment. It has no state of its own beside the decoded tail, so opening
@@ -62,7 +62,11 @@ func openSegment(ctx context.Context, fetch Fetch, ref manifest.SegmentRef, cach
 		if whole {
 			b = bytes.Clone(b) // or a cached tail would keep the object alive
 		}
-		return parseTail(b, &ref)
+		t, err := parseTail(b, &ref)
+		if r.again(ctx, err, ref.TailOffset, uint64(ref.TailLength), &b) {
+			t, err = parseTail(b, &ref)
+		}
+		return t, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open segment %s: %w", ref.Segment, err)
@@ -138,6 +142,26 @@ func (r *Reader) read(ctx context.Context, off, length uint64) ([]byte, error) {
 	return b, nil
 }
 
+// again reads bytes once more that were found to be Corrupt, from the store itself: what was
+// wrong may be a cache's copy, or may have been damaged on its way, and then would stay wrong
+// as long as it is kept. False: that is not the case, or they cannot be had.
+func (r *Reader) again(ctx context.Context, found error, off, length uint64, b *[]byte) bool {
+	if !errors.Is(found, errkind.Corrupt) {
+		return false
+	}
+	fresh, err := r.fetch(context.WithValue(ctx, freshKey{}, true), int64(off), int64(length))
+	if err != nil || uint64(len(fresh)) != length {
+		return false
+	}
+	*b = fresh
+	return true
+}
+
+type freshKey struct{}
+
+// Fresh tells a Fetch that these bytes were wrong before.
+func Fresh(ctx context.Context) bool { return ctx.Value(freshKey{}) != nil }
+
 // block returns a block, from the cache or by one Fetch.
 func (r *Reader) block(ctx context.Context, i int) (*block, error) {
 	v, err := r.cache.get(ctx, r.key(i), func() (value, error) {
@@ -146,7 +170,7 @@ func (r *Reader) block(ctx context.Context, i int) (*block, error) {
 		if err != nil {
 			return nil, err
 		}
-		return r.decode(i, b)
+		return r.decoded(ctx, i, b)
 	})
 	if err != nil {
 		return nil, err
@@ -166,7 +190,15 @@ func (r *Reader) extent(i, j int) (from, to uint64) {
 	return offs[i], offs[j]
 }
 
-// decode decodes block i from the bytes of its extent.
+// decoded decodes block i from the bytes of its extent.
+func (r *Reader) decoded(ctx context.Context, i int, b []byte) (*block, error) {
+	blk, err := r.decode(i, b)
+	if from, to := r.extent(i, i+1); r.again(ctx, err, from, to-from, &b) {
+		blk, err = r.decode(i, b)
+	}
+	return blk, err
+}
+
 func (r *Reader) decode(i int, b []byte) (*block, error) {
 	if i == 0 {
 		if !bytes.Equal(b[:headerSize], r.tail.meta.header) {
@@ -231,7 +263,16 @@ func (r *Reader) retryFrame(ctx context.Context, i int) (entries []RetryEntry, e
 	} else if b, err = r.read(ctx, from, to-from); err != nil {
 		return nil, err
 	}
-	p, f, err := openFrame(b, r.id.Random, from, maxBlockBytes, typeRetry)
+	if entries, err = r.retries(i, b); r.again(ctx, err, from, to-from, &b) {
+		entries, err = r.retries(i, b)
+	}
+	return entries, err
+}
+
+// retries decodes retry frame i.
+func (r *Reader) retries(i int, b []byte) (entries []RetryEntry, err error) {
+	x := r.tail.retries
+	p, f, err := openFrame(b, r.id.Random, x.offs[i], maxBlockBytes, typeRetry)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/granarydb/granary/chunkstore/bucket"
+	"github.com/granarydb/granary/chunkstore/bucket/diskcache"
 	"github.com/granarydb/granary/chunkstore/bucket/layer"
 	"github.com/granarydb/granary/chunkstore/writer"
 	"github.com/granarydb/granary/localstack"
@@ -22,9 +23,10 @@ type metered struct {
 	counts   atomic.Pointer[layer.Metered]
 	registry *prometheus.Registry
 	base     atomic.Pointer[localstack.Base]
-	writer   atomic.Pointer[writer.Writer] // nil in a router
-	server   atomic.Pointer[wire.Server]   // nil in a writer
-	router   atomic.Pointer[router.Router] // nil in a writer
+	writer   atomic.Pointer[writer.Writer]    // nil in a router
+	server   atomic.Pointer[wire.Server]      // nil in a writer
+	router   atomic.Pointer[router.Router]    // nil in a writer
+	disk     atomic.Pointer[diskcache.Cached] // nil without one
 	epochs   epochs
 }
 
@@ -92,6 +94,10 @@ var (
 	raceDesc     = desc("root_lost_races_total", "Root commits that another process's overtook, and that were planned again.")
 	unclearDesc  = desc("root_unclear_answers_total", "Answers to root commits that said neither yes nor no.")
 	storeAgeDesc = desc("store_answer_age_seconds", "Since the store last answered a look at the root.")
+	freshDesc    = desc("corrupt_answers_total", "Bytes that a cache or the store answered and that were found to be wrong: they were asked for again, past all caches.")
+	diskDesc     = desc("disk_cache_reads_total", "Reads of immutable objects by what the disk cache had of them: all, a part, or nothing.", "found")
+	damagedDesc  = desc("disk_cache_damaged_total", "Files of the disk cache that did not match their checksums.")
+	diskUsedDesc = desc("disk_cache_bytes", "What the disk cache takes.")
 	deletedDesc  = desc("gc_deletions_total", "Objects that this process's sweeps deleted.")
 	cacheDesc    = desc("cache_bytes", "Decoded blocks in memory.")
 	connsDesc    = desc("connections", "Connections of drivers now.")
@@ -174,6 +180,15 @@ func (m *metered) collectBucket(out chan<- prometheus.Metric) {
 	counts := m.counts.Load()
 	if counts == nil {
 		return
+	}
+	counter(out, freshDesc, float64(counts.Fresh()))
+	if d := m.disk.Load(); d != nil {
+		s := d.Stats()
+		counter(out, diskDesc, float64(s.Hits-s.Partial), "all")
+		counter(out, diskDesc, float64(s.Partial), "part")
+		counter(out, diskDesc, float64(s.Misses), "nothing")
+		counter(out, damagedDesc, float64(s.Corrupt))
+		gauge(out, diskUsedDesc, float64(s.Bytes))
 	}
 	for v, verb := range counts.Snapshot() {
 		for c, n := range verb {

@@ -131,6 +131,7 @@ func (p *process) cacheOnDisk() {
 		return
 	}
 	p.bucket = c
+	p.metered.disk.Store(c)
 }
 
 // reserve makes processes of one machine that would take the same shards from each other know

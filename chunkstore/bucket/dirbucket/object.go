@@ -98,7 +98,7 @@ func (o *object) attrsFrom(trailer []byte) (bucket.Attrs, error) {
 // read answers a Get. A whole object is one read; for a range, or with a condition that may
 // spare the body, the trailer comes first.
 func (o *object) read(opt bucket.GetOptions) (bucket.Object, error) {
-	if opt == (bucket.GetOptions{}) {
+	if opt.Fresh = false; opt == (bucket.GetOptions{}) {
 		return o.readAll()
 	}
 	attrs, err := o.attrs()

@@ -101,6 +101,9 @@ func (c *Cached) Get(ctx context.Context, key string, o bucket.GetOptions) (buck
 	if !immutable(key) || ctx.Err() != nil || o.Offset < 0 || o.Length < 0 {
 		return c.Bucket.Get(ctx, key, o)
 	}
+	if o.Fresh {
+		c.forget(key)
+	}
 	a, as := c.address(key), c.index.now()
 	if obj, ok, err := c.getWhole(a, key, o); ok {
 		return obj, err

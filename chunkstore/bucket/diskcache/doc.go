@@ -15,7 +15,9 @@
 // range, and a checksum of each 32 KiB (see file.go). A file is believed only as far as it
 // was verified for this read, so that bits that flipped, files that were cut, swapped,
 // copied from the cache of another cluster or left half written by a power cut are misses:
-// the file is removed and counted, and the bytes come from the store.
+// the file is removed and counted, and the bytes come from the store. What was wrong already
+// when it came from there cannot be found here: who finds it asks again with Fresh, and all
+// that is kept of the object goes.
 //
 // # Reads
 //

@@ -76,6 +76,9 @@ func (c *Cached) Get(ctx context.Context, key string, o bucket.GetOptions) (buck
 	if !cacheable(key) || ctx.Err() != nil {
 		return c.Bucket.Get(ctx, key, o)
 	}
+	if o.Fresh {
+		c.forget(key)
+	}
 	if e := c.find(key, o.Offset, o.Length); e != nil {
 		return e.answer(o)
 	}

@@ -86,6 +86,7 @@ func (c *Count) add(d Count, sign int64) {
 type Metered struct {
 	b      bucket.Bucket
 	counts [numVerbs][numClasses]struct{ requests, failed, bytes atomic.Int64 }
+	fresh  atomic.Int64
 }
 
 var _ bucket.Bucket = (*Metered)(nil)
@@ -105,9 +106,15 @@ func (m *Metered) Snapshot() (s Snapshot) {
 	return s
 }
 
+// Fresh counts the Gets that ask for what was found to be wrong.
+func (m *Metered) Fresh() int64 { return m.fresh.Load() }
+
 // Get implements bucket.Bucket.
 func (m *Metered) Get(ctx context.Context, key string, o bucket.GetOptions) (bucket.Object, error) {
 	m.sent(Get, key, 0)
+	if o.Fresh {
+		m.fresh.Add(1)
+	}
 	obj, err := m.b.Get(ctx, key, o)
 	m.answered(Get, key, len(obj.Body), err)
 	return obj, err
