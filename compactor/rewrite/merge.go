@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/granarydb/granary/chunkstore/bucket"
+	"github.com/granarydb/granary/chunkstore/expiry"
 	"github.com/granarydb/granary/chunkstore/reader"
 	"github.com/granarydb/granary/chunkstore/segment"
 	"github.com/granarydb/granary/compactor/plan"
@@ -46,6 +47,8 @@ type merger struct {
 	view  reader.View
 	out   *segment.Writer // nil: none begun
 	part  tally           // of out
+	rule  *expiry.Rule    // by which rows expire
+	dates expiry.Dates    // of out
 	debt  int64           // bytes since the last pause
 	retry int64           // until when the inputs say that they have retry entries, if that is not over
 }
@@ -69,6 +72,9 @@ func (p *pass) merge(ctx context.Context, job *plan.Compaction) (*merged, error)
 	c := *job.Chunk
 	c.Refs = job.Inputs()
 	m := &merger{pass: p, merged: &merged{job: job}, view: reader.View{Chunk: &c}}
+	if coll := p.state.Collection(c.Collection); coll != nil {
+		m.rule = expiry.Of(coll)
+	}
 	if err := m.retries(ctx); err != nil {
 		return nil, err
 	}
@@ -130,6 +136,7 @@ func (m *merger) row(ctx context.Context, r segment.Row) error {
 	}
 	m.begin()
 	m.part.add(&r)
+	m.dates.Add(m.rule, r.Doc)
 	if m.rows++; !r.Delete {
 		m.live++
 	}
@@ -143,6 +150,7 @@ func (m *merger) begin() {
 	refs := m.view.Chunk.Refs
 	id := manifest.SegmentID{Creator: manifest.Creator{Kind: manifest.CreatorJob, Job: m.id}, Random: m.Host.ID16()}
 	m.out, m.part = segment.NewWriter(id, &segment.WriterOptions{Location: refs[len(refs)-1].Location}), tally{}
+	m.dates = expiry.Dates{}
 }
 
 // finish stores the output that was begun.
@@ -159,6 +167,7 @@ func (m *merger) finish(ctx context.Context) error {
 		return err
 	}
 	ref := m.out.Refs()[0]
+	ref.Dates = m.dates.Bounds()
 	m.out = nil
 	if err := m.verify(ctx, body, ref); err != nil {
 		return err

@@ -192,7 +192,7 @@ func (r *Rewriter) Pass(ctx context.Context) (more bool, err error) {
 		bytes += todo[n].Bytes
 		n++
 	}
-	p := &pass{Rewriter: r, id: r.Host.ID16()}
+	p := &pass{Rewriter: r, state: s, id: r.Host.ID16()}
 	if err := p.register(ctx, todo[:n], silent); err != nil {
 		return false, err
 	}
@@ -205,6 +205,7 @@ const jobsMax = 64
 // pass is one job.
 type pass struct {
 	*Rewriter
+	state  *manifest.State // that was planned on
 	id     manifest.JobID
 	done   []*merged
 	stored []manifest.SegmentRef // one reference of each segment that was stored, or may have been
