@@ -100,7 +100,7 @@ func (x Compact) outputs(b *builder, c *Chunk) ([]SegmentRef, error) {
 		}
 		kept = max(kept, r.RetryUntil)
 	}
-	if retry > b.edit.Millis/1000 && kept < retry {
+	if !b.expired(retry) && kept < retry {
 		return nil, invalid(verb, subject, "retry ids of the inputs last until %d, of the outputs until %d: they must be kept", retry, kept)
 	}
 	return empty.Refs, nil

@@ -81,12 +81,22 @@ func cutOut(c *Chunk, min, max Bound) []*Chunk {
 	return []*Chunk{&n}
 }
 
+// clockErrorSeconds is how far the wall clocks of two processes may be apart together. An expiry
+// is written by one clock and read by another; retry ids that are forgotten too early let a
+// write happen twice.
+const clockErrorSeconds = 48 * 60 * 60
+
+// expired reports whether retry ids that end at a time (unix seconds) surely have ended.
+func (b *builder) expired(until int64) bool {
+	return until == 0 || until <= b.edit.Millis/1000-clockErrorSeconds
+}
+
 // clear takes all rows out of c, a copy that the caller owns. Retry ids in force stay: they
 // are of the chunk, and who sends a write again must hear that it was done.
 func (b *builder) clear(c *Chunk) {
 	var kept, gone []SegmentRef
 	for _, r := range c.Refs {
-		if r.RetryUntil > b.edit.Millis/1000 {
+		if !b.expired(r.RetryUntil) {
 			r.MinKey, r.MaxKey, r.Rows, r.Bytes = nil, nil, 0, 0
 			kept = append(kept, r)
 		} else {
@@ -103,7 +113,7 @@ func (b *builder) clear(c *Chunk) {
 // retry ids that they were kept for have expired.
 func (b *builder) shed(c *Chunk) {
 	over := func(r SegmentRef) bool {
-		return !r.rowsIn(r.Clip) && r.RetryUntil <= b.edit.Millis/1000
+		return !r.rowsIn(r.Clip) && b.expired(r.RetryUntil)
 	}
 	if !slices.ContainsFunc(c.Refs, over) {
 		return

@@ -36,11 +36,18 @@ func Apply(tb testing.TB, s *manifest.State, text string) *manifest.State {
 	return next
 }
 
+// twoDays is what clocks may be apart: it has passed for an edit with the line "later".
+const twoDays = 48 * 60 * 60 * 1000
+
 // ParseEdit reads an edit, one change a line. Its Op is made from the version of s.
 func ParseEdit(s *manifest.State, text string) (manifest.Edit, error) {
 	e := manifest.Edit{Op: manifest.OpID(Nonce(s.Version() + 1)), Millis: int64(s.Version()) * 1000}
 	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); line == "" {
+		if line = strings.TrimSpace(line); line == "later" {
+			e.Millis += twoDays
+			continue
+		}
+		if line == "" {
 			continue
 		}
 		c, err := ParseChange(s, line)
