@@ -83,7 +83,7 @@ func hour(t *testing.T, expires bool) (segments, all int64) {
 		time.Sleep(61 * time.Second)
 		check()
 	}
-	if found, _, err := b.List(t.Context(), "seg/", "", 0); err != nil || expires && len(found) > 0 {
+	if found, _, err := b.List(t.Context(), "seg/", "", 0); err != nil || expires && len(found) > 5 { // of more than 60; merges keep retry ids together, and so for longer
 		t.Errorf("%d segments are left, %v", len(found), err)
 	}
 	checker := &fsck.Checker{Root: s.Root, Bucket: b, Open: func(manifest.LocationID) (bucket.Bucket, error) { return b, nil }, Deep: true}
