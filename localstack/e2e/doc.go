@@ -26,6 +26,7 @@
 //
 //	go test ./localstack/e2e -run TestKillNine -rounds 100
 //	go test ./localstack/e2e -run TestKillsOfRoutersAndWriters -rounds 1000 -lease 5s -timeout 4h
+//	go test ./localstack/e2e -run TestChunksChangeUnderLoad -changes 1000 -timeout 1h
 //	go test ./localstack/e2e -run TestStoppedProcessesTellNoLies -rounds 300 -timeout 4h
 //	go test ./localstack/e2e -run TestDocumentsAreLinearizable -rounds 100 -ops 500000 -timeout 4h
 //	go test ./localstack/e2e -run TestEveryInsertIsThereOnce -rounds 100 -timeout 1h

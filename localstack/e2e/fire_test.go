@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -350,4 +351,49 @@ func (c *cluster) settled() {
 			c.t.Fatal("30 s later some writer has no shard")
 		}
 	}
+}
+
+// TestADeadWriterConcernsItsChunksOnly kills one of three writers: until another has taken its
+// shard over, the clients of the other shards go on as if nothing had happened.
+func TestADeadWriterConcernsItsChunksOnly(t *testing.T) {
+	c := newCluster(t, newStore(t), 1, 3)
+	for _, w := range c.writers {
+		w.args = append(w.args, "--lease", "5s") // long enough to see who waits
+	}
+	for _, r := range c.roles() {
+		r.start()
+	}
+	c.ready()
+	client := c.client()
+	c.shard(client, "load.docs", "load.counters")
+	c.settled()
+	l := startLoad(client)
+	defer l.stop()
+	l.settle(t, l.mark())
+	waits := map[string]bool{}
+	shards := map[string]string{}
+	for _, s := range c.status().Shards {
+		shards[s.ID] = s.Address
+	}
+	for _, ns := range []string{"load.docs", "load.counters"} {
+		for i, chunk := range (&chunkChanger{client: client}).chunks(t, ns) {
+			if shards[chunk.Shard] == c.writers[0].rpc { // two clients have each chunk
+				waits[clientName(2*i)], waits[clientName(2*i+1)] = true, true
+			}
+		}
+	}
+	c.writers[0].kill()
+	time.Sleep(500 * time.Millisecond) // for answers that were under way
+	m := l.mark()
+	time.Sleep(1500 * time.Millisecond)
+	l.watching.Lock()
+	goes := maps.Clone(m.first)
+	l.watching.Unlock()
+	for i := range loadClients {
+		if _, ok := goes[clientName(i)]; ok == waits[clientName(i)] {
+			t.Errorf("client %s goes on: %v; its shard has lost its writer: %v", clientName(i), ok, waits[clientName(i)])
+		}
+	}
+	t.Logf("%d of %d clients go on", len(goes), loadClients)
+	l.settle(t, m)
 }

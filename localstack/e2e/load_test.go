@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -24,6 +25,9 @@ type load struct {
 	acked  []string         // inserts that were acknowledged
 	incs   map[string]int64 // increments that were, by counter
 	failed []string         // operations that were told an error
+	unsent []string         // operations that the driver sent to nobody
+	sent   int64            // inserts that were begun
+	took   []time.Duration  // of the operations acknowledged since times was asked
 }
 
 // loadClients is how many write at once. Their names choose the chunk, so that each has one
@@ -52,6 +56,7 @@ func (l *load) write(ctx context.Context, name string) {
 		var err error
 		insert := n%2 == 0
 		if insert {
+			l.begin()
 			_, err = docs.InsertOne(context.Background(), bson.D{{Key: "_id", Value: id}, {Key: "pad", Value: "some bytes to carry"}})
 		} else {
 			_, err = counters.UpdateOne(context.Background(), bson.D{{Key: "_id", Value: name}},
@@ -62,20 +67,57 @@ func (l *load) write(ctx context.Context, name string) {
 	}
 }
 
+func (l *load) begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sent++
+}
+
+// inserts are how many were acknowledged by now, and how many were sent.
+func (l *load) inserts() (acked, sent int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return int64(len(l.acked)), l.sent
+}
+
+// times is how long the operations took that were acknowledged since the last call.
+func (l *load) times() []time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	took := l.took
+	l.took = nil
+	return took
+}
+
 func (l *load) note(name, id string, insert bool, start time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	told := fmt.Sprintf("%s after %v: %v", id, time.Since(start).Round(time.Microsecond), err)
 	switch {
+	case err != nil && neverSent(err):
+		l.unsent = append(l.unsent, told)
+		return
 	case err != nil:
-		l.failed = append(l.failed, fmt.Sprintf("%s after %v: %v", id, time.Since(start).Round(time.Millisecond), err))
+		l.failed = append(l.failed, told)
 		return
 	case insert:
 		l.acked = append(l.acked, id)
 	default:
 		l.incs[name]++
 	}
+	l.took = append(l.took, time.Since(start))
 	l.served(name, start)
 }
+
+// neverSent reports whether the driver gave an operation up without having sent it. Between the
+// death of a router and the moment in which the driver has noted it everywhere, less than a
+// millisecond, it can choose that router twice; it tries no third time.
+func neverSent(err error) bool {
+	return strings.HasPrefix(err.Error(), "connection pool for ") || strings.Contains(err.Error(), "error occurred during connection handshake")
+}
+
+// unsentRounds is in how many rounds, each of which may kill a router, that may happen once.
+const unsentRounds = 40
 
 // stop ends the clients, each after the operation that it is at.
 func (l *load) stop() {
@@ -91,6 +133,9 @@ func (l *load) audit(t testing.TB, client *mongo.Client) {
 	defer cancel()
 	if len(l.failed) > 0 {
 		t.Errorf("%d operations failed, the first: %s", len(l.failed), l.failed[0])
+	}
+	if n := len(l.unsent); n > 1+*rounds/unsentRounds {
+		t.Errorf("%d operations were never sent, the first: %s", n, l.unsent[0])
 	}
 	lost := map[string]bool{}
 	for _, id := range l.acked {
@@ -119,7 +164,7 @@ func (l *load) audit(t testing.TB, client *mongo.Client) {
 		t.Errorf("acknowledged insert %s is lost", id)
 	}
 	l.auditCounters(ctx, t, client)
-	t.Logf("%d inserts and %d increments acknowledged, %d operations failed", len(l.acked), l.increments(), len(l.failed))
+	t.Logf("%d inserts and %d increments acknowledged, %d operations failed, %d were never sent", len(l.acked), l.increments(), len(l.failed), len(l.unsent))
 }
 
 func (l *load) increments() (n int64) {
