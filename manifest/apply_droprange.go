@@ -3,6 +3,7 @@ package manifest
 import (
 	"bytes"
 	"slices"
+	"time"
 
 	"github.com/granarydb/granary/manifest/shardkey"
 )
@@ -81,14 +82,14 @@ func cutOut(c *Chunk, min, max Bound) []*Chunk {
 	return []*Chunk{&n}
 }
 
-// clockErrorSeconds is how far the wall clocks of two processes may be apart together. An expiry
-// is written by one clock and read by another; retry ids that are forgotten too early let a
-// write happen twice.
-const clockErrorSeconds = 48 * 60 * 60
+// ClockError is how far the wall clocks of two processes may be apart together. The expiry of
+// retry ids is written by one clock and read by another; a large value costs memory, which is
+// bounded, and one that is forgotten too early lets a write happen twice.
+const ClockError = 48 * time.Hour
 
 // expired reports whether retry ids that end at a time (unix seconds) surely have ended.
 func (b *builder) expired(until int64) bool {
-	return until == 0 || until <= b.edit.Millis/1000-clockErrorSeconds
+	return until == 0 || until <= b.edit.Millis/1000-int64(ClockError/time.Second)
 }
 
 // clear takes all rows out of c, a copy that the caller owns. Retry ids in force stay: they

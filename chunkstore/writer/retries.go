@@ -415,17 +415,12 @@ func (t *retries) unflushed(floor manifest.Position) []*retry {
 	return list
 }
 
-// clockError is how far the wall clocks of two processes may be apart together. Expiry is
-// written by one clock and read by another; an entry that is kept too long costs memory,
-// which is bounded, and one that is forgotten too early lets a retried write happen twice.
-const clockError = 48 * time.Hour
-
 // expiredBy is the time (unix seconds) up to which what says it expired surely has.
 func (w *Writer) expiredBy() int64 { return ExpiredBy(w.host.Wall()) }
 
 // ExpiredBy is, at a wall clock of now, the time (unix seconds) up to which a retry entry that
 // says it expired surely has.
-func ExpiredBy(now time.Time) int64 { return now.Add(-clockError).Unix() }
+func ExpiredBy(now time.Time) int64 { return now.Add(-manifest.ClockError).Unix() }
 
 // expire forgets the sessions of which everything has expired.
 func (t *retries) expire(now int64) {

@@ -24,8 +24,6 @@ const (
 	putPause = 200 * time.Millisecond
 	// paceBytes is after how much a merge looks whether it is too fast.
 	paceBytes = 1 << 20
-	// clockError is how wrong a wall clock may be before a retry entry is forgotten too early.
-	clockError = 5 * time.Minute
 )
 
 // merged is a run of references and what is to take its place.
@@ -96,7 +94,7 @@ func (p *pass) merge(ctx context.Context, job *plan.Compaction) (*merged, error)
 
 // retries begins an output with the retry entries that are in force.
 func (m *merger) retries(ctx context.Context) error {
-	now := m.Host.Wall().Add(-clockError).Unix()
+	now := m.Host.Wall().Add(-manifest.ClockError).Unix()
 	for _, r := range m.view.Chunk.Refs {
 		if r.RetryUntil > now {
 			m.retry = max(m.retry, r.RetryUntil)

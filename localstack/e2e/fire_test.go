@@ -262,6 +262,7 @@ func TestStoppedProcessesTellNoLies(t *testing.T) {
 	c := startCluster(t, newStore(t), 2, 2)
 	stale, fresh := c.client(c.routers[0]), c.client(c.routers[1])
 	c.shard(fresh, "load.others", "load.docs", "load.counters")
+	c.settled()
 	n := counters{t: t, acked: map[string]int64{}}
 	l := startLoad(stale) // always has something under way where it is stopped
 	n.incAll(fresh, "at first")

@@ -259,6 +259,11 @@ func (s *Commands) run(ctx context.Context, m *wire.Request, p peer) (bson.Raw, 
 	if err != nil {
 		return nil, err
 	}
+	if cmd.Admin && c.maxTime > 0 { // several operations of the router together have the time of one
+		limited, cancel := c.limited(ctx)
+		defer cancel()
+		ctx = limited
+	}
 	defer s.underway.end(s.underway.begin(c, s.host.Mono()))
 	reply, err := cmd.Run(ctx, c)
 	if err == nil && c.err != nil {
