@@ -71,7 +71,7 @@ func (x *pass) mark(k *knife, size int64) {
 		if news {
 			x.Log.Warn("a chunk cannot be cut: its documents have one shard-key value; it can be moved as it is",
 				"ns", k.coll.Namespace(), "value", k.first.BSON.String(), "bytes", size,
-				"remedy", "refineCollectionShardKey with one more field, or the option splitWithinKey")
+				"remedy", "refineCollectionShardKey with one more field")
 		}
 	})
 }

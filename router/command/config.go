@@ -158,7 +158,7 @@ func appendIndivisible(b *bsoncore.DocumentBuilder, chunk *manifest.Chunk) {
 	b.AppendDocument("granary", build().
 		AppendDocument("indivisibleValue", chunk.Indivisible.Value).
 		AppendInt64("bytes", chunk.Indivisible.Bytes).
-		AppendString("remedy", "it moves as it is; to divide it: refineCollectionShardKey with one more field, or collMod with splitWithinKey: true").
+		AppendString("remedy", "it moves as it is; to divide it: refineCollectionShardKey with one more field").
 		Build())
 }
 
