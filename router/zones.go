@@ -214,7 +214,7 @@ func keepForLater(s *manifest.State, ns Namespace, z ZoneBounds) ([]manifest.Cha
 	})
 	switch {
 	case z.Zone != "":
-		rec.Ranges = append(rec.Ranges, zoneWords{Zone: z.Zone, Min: z.Min, Max: z.Max})
+		rec.Ranges = append(rec.Ranges, zoneWords(z))
 	case len(rec.Ranges) == before:
 		return nil, nil
 	case len(rec.Ranges) == 0:

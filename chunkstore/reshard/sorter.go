@@ -69,9 +69,7 @@ func (s *sorter) spill(ctx context.Context) error {
 
 // merge walks over all rows in order.
 type merge struct {
-	heap  sources
-	row   segment.Row
-	share *segment.Prefetch
+	heap sources
 }
 
 // source is a run, or the rows in memory.

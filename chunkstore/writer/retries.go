@@ -112,8 +112,7 @@ func (e *retry) stored() segment.RetryEntry {
 	return x
 }
 
-func (e *retry) size() int64  { return int64(len(e.Key)+len(e.Reply)) + entryBytes }
-func (e *retry) op() rpc.OpID { return rpc.OpID(e.Op) }
+func (e *retry) size() int64 { return int64(len(e.Key)+len(e.Reply)) + entryBytes }
 
 // slot orders the entries of one transaction: results and progress of a statement side by
 // side, apart from intents.
