@@ -396,3 +396,40 @@ func slowly() faultbucket.Plan {
 		return faultbucket.Fault{Kind: faultbucket.Slow, Delay: time.Duration(1+rng.IntN(10)) * time.Millisecond}
 	}
 }
+
+// Several change the key of one document, which is all in one chunk, at once and by its _id
+// alone: whoever finds it under a key that it has no more looks again.
+func TestADocumentIsFoundWhileItsKeyChanges(t *testing.T) {
+	in(t, routertest.Options{Shards: 1}, func(t *testing.T, c *routertest.Cluster) {
+		shard(t, c.Router, `{"k": 1}`)
+		write(t, c.Router, insertOf(t, `{"_id": 0, "k": 0}`))
+		const clients, changes = 4, 40
+		done := make(chan error, clients)
+		for client := range clients {
+			r := c.NewRouter(router.Settings{})
+			go func() {
+				for i := range changes {
+					res, err := r.Write(context.Background(), ns, router.Writes{Statements: []router.Statement{
+						updateOf(t, `{"_id": 0}`, fmt.Sprintf(`{"$set": {"k": %d}, "$inc": {"n": 1}}`, (7*i+13*client)%50)),
+					}})
+					if err == nil && (res[0].Err != nil || res[0].N != 1) {
+						err = fmt.Errorf("client %d, change %d: %+v", client, i, res[0])
+					}
+					if err != nil {
+						done <- err
+						return
+					}
+				}
+				done <- nil
+			}()
+		}
+		for range clients {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		if n := find(t, c.Router, fmt.Sprintf(`{"n": %d}`, clients*changes)); len(n) != 1 {
+			t.Errorf("it was not changed %d times: %v", clients*changes, find(t, c.Router, `{}`))
+		}
+	})
+}

@@ -38,7 +38,8 @@ func (x *exec) changeFirst(ctx context.Context, m *mutation) (res rpc.WriteResul
 	return res, crowded()
 }
 
-// search tries the matches one after another. restarted: search again.
+// search tries the matches one after another. restarted: search again, since one that was found
+// was another by the time of its latch: it may match under another key.
 func (x *exec) search(ctx context.Context, m *mutation, g *grip) (res rpc.WriteResult, out outcome, err error) {
 	sorted := len(m.op.Sort) > len(emptyDocument)
 	cur, v, err := x.matches(ctx, m, x.r.Targets[m.op.Target].Ranges, sorted)
@@ -49,6 +50,7 @@ func (x *exec) search(ctx context.Context, m *mutation, g *grip) (res rpc.WriteR
 	if sorted {
 		size.Docs = 1
 	}
+	changed := false
 	for done := false; !done; {
 		var docs []bson.Raw
 		docs, done, err = x.s.more(ctx, cur, size)
@@ -64,9 +66,13 @@ func (x *exec) search(ctx context.Context, m *mutation, g *grip) (res rpc.WriteR
 				return res, out, err
 			}
 			if sorted {
-				return res, restarted, nil // it changed: another may be the first now
+				return res, restarted, nil // another may be the first now
 			}
+			changed = true
 		}
+	}
+	if changed {
+		return res, restarted, nil
 	}
 	return res, unmatched, nil
 }
