@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -81,6 +82,9 @@ func (b *Bus) Step(n *Node, label string, run func()) error {
 func (b *Bus) Run(ctx context.Context) {
 	for {
 		synctest.Wait()
+		if b.bury() {
+			continue
+		}
 		s := b.pick()
 		if s == nil {
 			select {
@@ -97,9 +101,7 @@ func (b *Bus) Run(ctx context.Context) {
 			b.releaseAll()
 			return
 		}
-		if !s.node.crashed() {
-			s.run()
-		}
+		s.run()
 		close(s.done)
 		if ctx.Err() != nil {
 			b.releaseAll()
@@ -108,14 +110,31 @@ func (b *Bus) Run(ctx context.Context) {
 	}
 }
 
+// bury lets the steps of crashed nodes go, without running them, and reports whether there
+// were any. They are no part of the run: what goes on in a dead process, until all of it has
+// ended, nobody else can see, and it has an order of its own.
+func (b *Bus) bury() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	before := len(b.waiting)
+	b.waiting = slices.DeleteFunc(b.waiting, func(s *step) bool {
+		if s.node.crashed() {
+			close(s.done)
+			return true
+		}
+		return false
+	})
+	return len(b.waiting) < before
+}
+
 // pick removes one runnable step. Steps are put in an order that does not depend on their
-// arrival first; steps of a paused node wait, those of a crashed one leave at once.
+// arrival first; steps of a paused node wait.
 func (b *Bus) pick() *step {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	runnable := make([]*step, 0, len(b.waiting))
 	for _, s := range b.waiting {
-		if !s.node.paused() || s.node.crashed() {
+		if !s.node.paused() {
 			runnable = append(runnable, s)
 		}
 	}

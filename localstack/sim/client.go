@@ -36,8 +36,15 @@ func newClient(w *World, id int) *client {
 
 // run works until the busy time is over.
 func (c *client) run() {
+	if c.id == 0 && c.world.cfg.Moving > 0 {
+		c.insertMoving()
+	}
 	for !c.world.quiet() {
-		c.one(c.draw())
+		if c.world.cfg.Moving > 0 && c.rng.IntN(100) < c.world.cfg.Mix.Moving {
+			c.moveOne()
+		} else {
+			c.one(c.draw())
+		}
 		if c.rng.IntN(100) < 5 {
 			c.router = 1 - c.router
 		}

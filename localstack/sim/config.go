@@ -17,6 +17,7 @@ type Config struct {
 	Shards    int
 	Chunks    int
 	Docs      int
+	Moving    int           // documents whose key changes, in a collection of their own; 0: none
 	Pad       int           // bytes carried by each document
 	Think     time.Duration // mean wait of a client between operations
 	Patience  time.Duration // maxTimeMS of an operation
@@ -39,8 +40,8 @@ type Config struct {
 	Stop *atomic.Bool
 }
 
-// Mix weighs the operations.
-type Mix struct{ Read, Insert, Pair, Inc, Add, Replace, Swap, Delete int }
+// Mix weighs the operations. Moving is how many of a hundred are on moving documents.
+type Mix struct{ Read, Insert, Pair, Inc, Add, Replace, Swap, Delete, Moving int }
 
 // Chaos is how often, in the mean, something happens to the cluster; 0: never.
 type Chaos struct {
@@ -74,7 +75,16 @@ func Draw(seed uint64) Config {
 	// Of its own, so that seeds try what they tried before there was this.
 	r = rand.New(rand.NewPCG(seed, 8))
 	c.Chaos.Compact = oneOf(r, 0, time.Second, 5*time.Second, 20*time.Second)
+	c.keyChanges(r)
 	return c
+}
+
+// keyChanges: in every other seed some operations are on documents whose shard key changes.
+func (c *Config) keyChanges(r *rand.Rand) {
+	if r.IntN(2) == 0 {
+		return
+	}
+	c.Moving, c.Mix.Moving = 2+r.IntN(6), oneOf(r, 10, 30, 60)
 }
 
 func oneOf[T any](r *rand.Rand, vs ...T) T { return vs[r.IntN(len(vs))] }

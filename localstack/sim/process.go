@@ -66,6 +66,11 @@ func (w *World) newProcess(s *slot) (*process, *reader.Store) {
 	p.store = w.store.For(p.node)
 	p.root = manifest.NewRoot(bucket.NewCell(p.store), p.node.HostOf("root"), nil)
 	cache := segment.NewCache(1 << 20)
+	if w.cfg.Moving > 0 {
+		// Scans of many segments at once would wait for one another's fetches, and go on
+		// together, in an order that the seed does not decide.
+		cache = nil
+	}
 	return p, reader.NewStore(func(manifest.LocationID) (bucket.Bucket, error) { return p.store, nil }, cache)
 }
 
@@ -111,7 +116,12 @@ func (w *World) keepUp(p *process) {
 // startRouter starts a router.
 func (w *World) startRouter(s *slot) *process {
 	p, store := w.newProcess(s)
-	r := router.New(router.Config{Root: p.root, Dialer: w.net.From(p.node), Store: store, Host: p.node.Host(), Log: w.log(p.node)})
+	r := router.New(router.Config{
+		Root: p.root, Dialer: w.net.From(p.node), Store: store, Host: p.node.Host(), Log: w.log(p.node),
+		// One shard after another: the more time lies between the answers of a scatter, the
+		// more can go wrong in it.
+		Settings: router.Settings{Fanout: 1},
+	})
 	p.commands = command.New(r, &command.Options{Patience: w.cfg.Patience})
 	s.put(p)
 	return p

@@ -106,6 +106,7 @@ func (w *World) settle() {
 			_ = w.chaos.Host().Sleep(w.ctx, time.Second)
 		}
 	}
+	w.settleMoving(reader, deadline)
 }
 
 // judge checks what is left: the store, and the history.
@@ -144,7 +145,7 @@ func (w *World) end() {
 	w.net.flying.Wait()
 }
 
-// create makes the cluster and its one collection, cut into chunks.
+// create makes the cluster and its collections, cut into chunks.
 func (w *World) create(shards []manifest.ShardID) error {
 	ctx := context.Background()
 	h := NewNode(w.ctx, w.bus, "init", w.cfg.Seed, 0, 0).Host()
@@ -168,9 +169,17 @@ func (w *World) create(shards []manifest.ShardID) error {
 	if err != nil {
 		return err
 	}
-	state, err := root.Commit(ctx, manifest.Edit{Op: h.ID16(), Changes: []manifest.Change{manifest.CreateCollection{
+	changes := []manifest.Change{manifest.CreateCollection{
 		Collection: manifest.Collection{UUID: h.ID16(), Database: "sim", Name: collection, Key: key, Sharded: true, Options: manifest.WithChunkSize(nil, w.cfg.ChunkSize)}, Chunks: chunks,
-	}}})
+	}}
+	if w.cfg.Moving > 0 {
+		c, err := w.createMoving(h.ID16(), shards)
+		if err != nil {
+			return err
+		}
+		changes = append(changes, c)
+	}
+	state, err := root.Commit(ctx, manifest.Edit{Op: h.ID16(), Changes: changes})
 	if err != nil {
 		return err
 	}

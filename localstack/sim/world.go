@@ -39,6 +39,7 @@ type World struct {
 	writers []*slot
 	routers []*slot
 	history history.History
+	moving  moving
 	checker rootChecker
 	logs    *slog.Logger
 	aside   sync.WaitGroup // what chaos asks of processes, and collectors
@@ -66,6 +67,7 @@ func newWorld(cfg Config, logs *slog.Logger) (*World, error) {
 	if err := w.create(shards); err != nil {
 		return nil, err
 	}
+	w.moving.expect(cfg.Moving)
 	w.store.onRoot = w.rootWritten
 	w.store.onWAL = w.walWritten
 	for i := range cfg.Writers {
@@ -272,12 +274,11 @@ func (w *World) alive(holder string) *process {
 // moveSomething asks an owner to hand a chunk to another shard, or all that it has.
 func (w *World) moveSomething() {
 	state := w.checker.state
-	coll := state.CollectionByName("sim", collection)
-	if coll == nil || w.cfg.Shards < 2 {
+	if w.cfg.Shards < 2 {
 		return
 	}
 	var chunks []*manifest.Chunk
-	for c := range state.Chunks(coll.ID) {
+	for c := range state.AllChunks() {
 		chunks = append(chunks, c)
 	}
 	c, to := chunks[w.rng.IntN(len(chunks))], w.anyShard()
@@ -297,7 +298,7 @@ func (w *World) moveSomething() {
 		holder = w.anyWriter().current().node.name // who may have held it once, and not know better
 	}
 	w.toHolder(c.Shard, holder, func(ctx context.Context, o rpc.Owner) {
-		_, _ = o.Move(ctx, &rpc.MoveRequest{Header: rpc.Header{Shard: c.Shard, Collection: coll.ID, RootVersion: state.Version(), Deadline: 10 * time.Second}, Chunks: list, To: to})
+		_, _ = o.Move(ctx, &rpc.MoveRequest{Header: rpc.Header{Shard: c.Shard, Collection: c.Collection, RootVersion: state.Version(), Deadline: 10 * time.Second}, Chunks: list, To: to})
 	})
 }
 
