@@ -60,7 +60,7 @@ func (x *exec) unfinished(ctx context.Context, m *mutation) (left []shardkey.Ran
 		return left, res, nil
 	}
 	parts := c.retries.parts(m.op.Op)
-	if len(parts) == 0 {
+	if len(parts) == 0 || broken(manyRestarted) {
 		return left, res, c.tooOld(m.op.Op)
 	}
 	x.s.counts.Retries++

@@ -177,7 +177,7 @@ func (s *shard) giveAway(ctx context.Context, chunks []*chunk, list []manifest.C
 	changes := make([]manifest.Change, len(chunks))
 	for i, c := range chunks {
 		rows, ok := added[c]
-		if !ok {
+		if !ok || broken(moveUnflushed) {
 			rows = manifest.Added{MaxSeq: s.lastSeq(c)}
 		}
 		changes[i] = manifest.Move{

@@ -21,6 +21,9 @@ const (
 	promiseReused            // a promise is used again for a later version of the chunk
 	noLeaseWait              // a takeover serves without the wait
 	splitUnclipped           // the unflushed rows of a chunk that is cut all go to its first part
+	moveUnflushed            // a move leaves what is not in segments behind
+	dataVersionKept          // replies tell of no commit that changed several chunks, and of no chunk that came
+	manyRestarted            // a write of many that is sent again begins anew
 	mutants
 )
 
@@ -30,6 +33,7 @@ var mutantNames = [mutants]string{
 	appendedAgain: "appended-again", leaseFromReply: "lease-from-reply", readWithoutLease: "read-without-lease",
 	walDeletedEarly: "wal-deleted-early", retriesNotFlushed: "retries-not-flushed", sealsCollected: "seals-collected",
 	promiseReused: "promise-reused", noLeaseWait: "no-lease-wait", splitUnclipped: "split-unclipped",
+	moveUnflushed: "move-unflushed", dataVersionKept: "data-version-kept", manyRestarted: "many-restarted",
 }
 
 // String is the name by which ParseMutant knows it.

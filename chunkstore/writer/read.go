@@ -124,6 +124,9 @@ func (s *shard) viewAll(r *rpc.ReadRequest) (f found, g *gate, err error) {
 // answer makes the first reply, and leaves a cursor for the rest.
 func (s *shard) answer(ctx context.Context, r *rpc.ReadRequest, cur *query.Cursor, f found) (reply *rpc.ReadReply, err error) {
 	reply = &rpc.ReadReply{DataVersion: f.version, Gained: f.gained}
+	if broken(dataVersionKept) {
+		reply.DataVersion, reply.Gained = 0, 0
+	}
 	if r.Query.Mode == rpc.Count {
 		reply.N, err = cur.Count(ctx)
 		reply.Stats = cur.Stats()

@@ -39,7 +39,7 @@ var themes = map[string]uint64{
 	"no-seal": 2, "flush-any-epoch": 2, "floor-ignored": 1, "zero-promise": 1, "reads-in-handoff": 1,
 	"conflict-is-fenced": 3, "appended-again": 3, "lease-from-reply": 2, "read-without-lease": 2,
 	"wal-deleted-early": 3, "retries-not-flushed": 3, "seals-collected": 2, "promise-reused": 1,
-	"no-lease-wait": 2, "split-unclipped": 0,
+	"no-lease-wait": 2, "split-unclipped": 0, "move-unflushed": 1, "data-version-kept": 1, "many-restarted": 3,
 }
 
 // aims bend a configuration further towards what the rarest ones need.
