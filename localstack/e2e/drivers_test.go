@@ -109,7 +109,7 @@ func foundation(t testing.TB, c *cluster) string {
 	if os.Getenv("GRANARY_MONGOSH") == "" || os.Getenv("GRANARY_VEGA") == "" {
 		return vegaCounts(t, c)
 	}
-	out, err := mongosh(t, c.uri(), "--file", "testdata/foundation.js")
+	out, err := mongosh(t, c.uri(), "--file", "testdata/check.js", "--file", "testdata/foundation.js")
 	if err != nil || !strings.Contains(out, "SESSION OK") {
 		t.Fatalf("mongosh: %v\n%s", err, out)
 	}
