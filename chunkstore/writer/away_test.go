@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,7 +58,7 @@ func TestKeyChangeBetweenShardsIsOneCommit(t *testing.T) {
 		q.kill()
 		w.process("r").holds("a", "b")
 		again()
-		w.procs["r"].flushAll("a", "b")
+		w.proc("r").flushAll("a", "b")
 		c.wantRows(doc("{k: 0, _id: 0}"), 0)
 		c.wantRows(doc("{k: 105, _id: 0}"), 3)
 		if v := w.state().CollectionByName("db", "c").DataVersion; v != 2 {
@@ -81,13 +82,12 @@ func TestKeyChangeSurvivesWhoeverDies(t *testing.T) {
 					c := w.client()
 					c.insert("{_id: 1, k: 5}", "{_id: 2, k: 150}")
 					p.flushAll("a")
-					gone := false
+					var gone atomic.Bool
 					var killed sync.WaitGroup
 					strike := func() error {
-						if gone {
+						if gone.Swap(true) {
 							return nil
 						}
-						gone = true
 						switch who {
 						case "source":
 							killed.Go(p.kill)
@@ -96,12 +96,12 @@ func TestKeyChangeSurvivesWhoeverDies(t *testing.T) {
 						}
 						return fmt.Errorf("struck: %w", errkind.UnknownOutcome)
 					}
-					w.net = func(verb, _ string) error {
+					w.setNet(func(verb, _ string) error {
 						if verb == at {
 							return strike()
 						}
 						return nil
-					}
+					})
 					p.fault.SetPlan(func(r faultbucket.Call) faultbucket.Fault {
 						hit := at == "segment" && strings.HasPrefix(r.Key, "seg/") || at == "commit" && r.Key == manifest.RootKey
 						if r.Verb == layer.Put && hit && strike() != nil {
@@ -115,10 +115,10 @@ func TestKeyChangeSurvivesWhoeverDies(t *testing.T) {
 					}
 					time.Sleep(time.Second)
 					killed.Wait()
-					if !gone {
+					if !gone.Load() {
 						t.Error("nothing was struck")
 					}
-					w.net = nil
+					w.setNet(nil)
 					p.fault.SetPlan(nil)
 					switch who {
 					case "source":
@@ -268,10 +268,10 @@ func TestManyGoToAnotherShardOnce(t *testing.T) {
 			want = append(want, fmt.Sprintf(`{"_id":%d,"k":%d,"n":1}`, i, i*8+50))
 		}
 		op := c.op(rpc.WriteOp{Kind: rpc.Update, Filter: doc("{}"), Update: value("{$inc: {k: 50, n: 1}}"), Multi: true})
-		commits := 0
+		var commits atomic.Int32
 		p.fault.SetPlan(func(r faultbucket.Call) faultbucket.Fault {
 			if r.Verb == layer.Put && r.Key == manifest.RootKey {
-				if commits++; commits == 4 { // after a flush and two documents
+				if commits.Add(1) == 4 { // after a flush and two documents
 					go p.kill()
 				}
 			}
@@ -285,13 +285,13 @@ func TestManyGoToAnotherShardOnce(t *testing.T) {
 					n += reply.Results[0].N
 					break
 				}
-				if w.procs["p"] == nil && w.procs["p2"] == nil {
+				if w.proc("p") == nil && w.proc("p2") == nil {
 					w.process("p2").holds("a")
 				}
 				time.Sleep(100 * time.Millisecond)
 			}
 		}
-		if w.procs["p2"] == nil || n != 20 {
+		if w.proc("p2") == nil || n != 20 {
 			t.Errorf("%d matched, want 20, after a takeover", n)
 		}
 		diff(t, c.all(), want)
@@ -311,16 +311,16 @@ func TestKeyChangeWaitsForAHolder(t *testing.T) {
 		check(t, err)
 		diff(t, reply.Results, []rpc.WriteResult{{Stale: true, Waits: "b"}})
 		q := w.process("q").holds("b")
-		w.net = func(verb, _ string) error {
+		w.setNet(func(verb, _ string) error {
 			if verb == "prepare" {
 				return rpc.Unreachable
 			}
 			return nil
-		}
+		})
 		reply, err = c.send(t.Context(), op)
 		check(t, err)
 		diff(t, reply.Results, []rpc.WriteResult{{Stale: true, Waits: "b"}})
-		w.net = nil
+		w.setNet(nil)
 		check(t, q.Release(t.Context(), "b"))
 		q.holds("b")
 		diff(t, c.do(op), rpc.WriteResult{N: 1, Modified: 1})

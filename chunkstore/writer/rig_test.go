@@ -42,7 +42,8 @@ type world struct {
 	started uint64 // processes
 	mu      sync.Mutex
 	procs   map[string]*proc
-	net     func(verb string, to string) error // decides about calls between processes
+	net     func(verb string, to string) error // decides about calls between processes; under netMu
+	netMu   sync.Mutex
 }
 
 // proc is one process.
@@ -87,6 +88,29 @@ func newWorld(t testing.TB) *world {
 	_, err := manifest.Create(t.Context(), bucket.NewCell(w.mem), w.host, manifest.InitOptions{Shards: []manifest.ShardID{"a", "b", "c"}})
 	check(t, err)
 	return w
+}
+
+// proc is the process of the name that runs, or nil.
+func (w *world) proc(name string) *proc {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.procs[name]
+}
+
+// setNet sets what decides about calls between processes; it is asked by one at a time.
+func (w *world) setNet(f func(verb string, to string) error) {
+	w.netMu.Lock()
+	defer w.netMu.Unlock()
+	w.net = f
+}
+
+func (w *world) ask(verb, to string) error {
+	w.netMu.Lock()
+	defer w.netMu.Unlock()
+	if w.net == nil {
+		return nil
+	}
+	return w.net(verb, to)
 }
 
 // stop ends what is left of the cluster, and checks the root.
@@ -183,14 +207,10 @@ func (p *proc) holds(shards ...manifest.ShardID) *proc {
 type dialer struct{ w *world }
 
 func (d dialer) Dial(_ manifest.ShardID, holder, _ string) (rpc.Owner, error) {
-	d.w.mu.Lock()
-	defer d.w.mu.Unlock()
-	if d.w.net != nil {
-		if err := d.w.net("dial", holder); err != nil {
-			return nil, err
-		}
+	if err := d.w.ask("dial", holder); err != nil {
+		return nil, err
 	}
-	p := d.w.procs[holder]
+	p := d.w.proc(holder)
 	if p == nil {
 		return nil, fmt.Errorf("dial %q: %w", holder, errkind.Throttled)
 	}
@@ -201,12 +221,7 @@ func (d dialer) Dial(_ manifest.ShardID, holder, _ string) (rpc.Owner, error) {
 // before the call ("prepare") and after it ("prepared").
 type wire struct{ *proc }
 
-func (l wire) ask(verb string) error {
-	if f := l.w.net; f != nil {
-		return f(verb, l.name)
-	}
-	return nil
-}
+func (l wire) ask(verb string) error { return l.w.ask(verb, l.name) }
 
 func over[R any](l wire, before, after string, call func() (*R, error)) (*R, error) {
 	if err := l.ask(before); err != nil {

@@ -355,10 +355,7 @@ func (l *life) status() (all []string) {
 }
 
 func (l *life) holder(s manifest.ShardID) *proc {
-	name := l.w.state().Shard(s).Holder
-	l.w.mu.Lock()
-	defer l.w.mu.Unlock()
-	return l.w.procs[name]
+	return l.w.proc(l.w.state().Shard(s).Holder)
 }
 
 // takeOver makes a process hold the shard: a new one, or one that is there.
@@ -372,9 +369,7 @@ func (l *life) takeOver(background *sync.WaitGroup, s manifest.ShardID) {
 	slices.Sort(names)
 	p := (*proc)(nil)
 	if len(names) > 3 || len(names) > 0 && l.n(2) == 0 {
-		l.w.mu.Lock()
-		p = l.w.procs[names[l.n(len(names))]]
-		l.w.mu.Unlock()
+		p = l.w.proc(names[l.n(len(names))])
 	}
 	if p == nil {
 		p = l.process()
