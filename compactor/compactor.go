@@ -142,17 +142,13 @@ func (u *Upkeep) count(f func(*Counts)) {
 
 // Run makes passes until ctx ends.
 func (u *Upkeep) Run(ctx context.Context) error {
-	wait := u.Settings.Every
-	for u.Host.Sleep(ctx, u.Host.Jitter(wait)) == nil {
+	u.Host.Repeat(ctx, u.Settings.Every, u.Settings.Idle, func() bool {
 		busy, err := u.Pass(ctx)
 		if err != nil && ctx.Err() == nil {
 			u.Log.Warn("upkeep of chunks failed, the next pass goes on", "cause", err)
 		}
-		wait = min(2*wait, u.Settings.Idle)
-		if busy && err == nil {
-			wait = u.Settings.Every
-		}
-	}
+		return busy && err == nil
+	})
 	return nil
 }
 

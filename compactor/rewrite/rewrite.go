@@ -144,17 +144,13 @@ func (r *Rewriter) count(f func(*Counts)) {
 
 // Run makes passes until ctx ends.
 func (r *Rewriter) Run(ctx context.Context) error {
-	wait := r.Settings.Every
-	for r.Host.Sleep(ctx, r.Host.Jitter(wait)) == nil {
+	r.Host.Repeat(ctx, r.Settings.Every, r.Settings.Idle, func() bool {
 		more, err := r.Pass(ctx)
 		if err != nil && ctx.Err() == nil {
 			r.Log.Warn("merging segments failed, the next pass goes on", "cause", err)
 		}
-		wait = min(2*wait, r.Settings.Idle)
-		if more && err == nil {
-			wait = r.Settings.Every
-		}
-	}
+		return more && err == nil
+	})
 	return nil
 }
 

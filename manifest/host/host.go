@@ -54,6 +54,16 @@ func (h Host) Jitter(d time.Duration) time.Duration {
 	return d/2 + time.Duration(h.Uint64()%uint64(d/2))
 }
 
+// Repeat does something again and again until ctx ends, the first time after a wait: every so
+// often while there is more to do, and ever more seldom, down to once in idle, while there is not.
+func (h Host) Repeat(ctx context.Context, every, idle time.Duration, do func() (more bool)) {
+	for wait := every; h.Sleep(ctx, h.Jitter(wait)) == nil; {
+		if wait = min(2*wait, idle); do() {
+			wait = every
+		}
+	}
+}
+
 type systemClock struct{ start time.Time }
 
 func (systemClock) Wall() time.Time       { return time.Now() }
