@@ -59,6 +59,12 @@ var aims = map[string]func(*Config){
 		c.Chaos = Chaos{Aimed: 60, PauseMax: 4 * time.Second, Takeover: 700 * time.Millisecond}
 		c.Lease, c.Patience, c.Busy = 300*time.Millisecond, 10*time.Second, 40*time.Second
 	},
+	// The same, with routers that start anew and know nothing of later holders.
+	"read-without-lease": func(c *Config) {
+		c.Writers, c.Shards, c.Chunks, c.Docs, c.Clients = 2, 1, 1, 1, 6
+		c.Chaos = Chaos{Aimed: 60, PauseMax: 2 * time.Second, Takeover: 500 * time.Millisecond, RouterCrash: 500 * time.Millisecond}
+		c.Lease, c.Patience, c.Busy = 300*time.Millisecond, 10*time.Second, 40*time.Second
+	},
 	// The same, and the log is collected meanwhile.
 	"seals-collected": func(c *Config) {
 		c.Writers, c.Shards, c.Chunks, c.Docs, c.Clients = 2, 1, 1, 2, 6
