@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -170,11 +171,12 @@ func TestNobodySeesHalfADrop(t *testing.T) {
 func TestADropSurvivesLostRequests(t *testing.T) {
 	in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
 		alternating(t, c)
-		lost := 0
+		var lost atomic.Int32
 		c.Fate(func(m routertest.Message) routertest.Fate {
-			if m.Verb == "flush" && lost < 3 {
-				lost++
-				return routertest.Fate(lost%2 + 1)
+			if m.Verb == "flush" {
+				if n := lost.Add(1); n <= 3 {
+					return routertest.Fate(n%2 + 1)
+				}
 			}
 			return routertest.Deliver
 		})

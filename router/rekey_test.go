@@ -344,7 +344,11 @@ func rowsOf(t testing.TB, c *routertest.Cluster, k int) []byte {
 // order, has each document once; each change happens once.
 func TestDocumentsAreConservedWhileKeysChange(t *testing.T) {
 	in(t, routertest.Options{Plan: slowly()}, func(t *testing.T, c *routertest.Cluster) {
-		const docs, clients, times = 32, 4, 100
+		const docs, clients = 32, 4
+		times := 100
+		if testing.Short() {
+			times = 30
+		}
 		shard(t, c.Router, `{"k": 1}`, `{"k": 8}`, `{"k": 16}`, `{"k": 24}`)
 		var list []router.Statement
 		for i := range docs {
@@ -392,7 +396,10 @@ func TestDocumentsAreConservedWhileKeysChange(t *testing.T) {
 // slowly is a bucket with latency.
 func slowly() faultbucket.Plan {
 	rng := rand.New(rand.NewPCG(8, 9))
+	var mu sync.Mutex
 	return func(faultbucket.Call) faultbucket.Fault {
+		mu.Lock()
+		defer mu.Unlock()
 		return faultbucket.Fault{Kind: faultbucket.Slow, Delay: time.Duration(1+rng.IntN(10)) * time.Millisecond}
 	}
 }
