@@ -162,12 +162,13 @@ func deal(r *SegmentRef, children []*Chunk, each []int64, rows, bytes []uint64) 
 		}
 		return float64(each[i])
 	}
-	live := 0.0
+	live, holders := 0.0, 0.0
 	for i, n := range children {
 		if part, ok := r.clipped(n.Range); ok {
 			parts[i] = part
 			if part.rowsIn(part.Clip) {
 				live += share(i)
+				holders++
 			}
 		}
 	}
@@ -177,7 +178,7 @@ func deal(r *SegmentRef, children []*Chunk, each []int64, rows, bytes []uint64) 
 			continue
 		}
 		if part.rowsIn(part.Clip) {
-			of := 0.0
+			of := 1 / holders // deletions have rows too where nothing lives
 			if live > 0 {
 				of = share(i) / live
 			}
