@@ -201,7 +201,7 @@ func (s *Commands) Run(ctx context.Context) error {
 
 // Handle answers a request of a connection; see wire.Handler.
 func (s *Commands) Handle(ctx context.Context, conn *wire.Conn, m *wire.Request) bson.Raw {
-	return s.answer(ctx, m, peer{id: conn.ID(), addr: conn.RemoteAddr()})
+	return s.answer(ctx, m, peer{id: conn.ID(), addr: conn.RemoteAddr(), client: conn.Metadata()})
 }
 
 // Do answers a command of this process: a document with $db, validated, as it would come
@@ -224,8 +224,9 @@ func (s *Commands) Do(ctx context.Context, body bson.Raw) bson.Raw {
 
 // peer is who asks.
 type peer struct {
-	id   int64
-	addr net.Addr // nil: this process
+	id     int64
+	addr   net.Addr // nil: this process
+	client bson.Raw // what it said of itself; nil: nothing
 }
 
 // String is made when it is asked for: hardly any command does.

@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -57,6 +58,14 @@ func (t *topology) version() (counter int64) {
 	}
 }
 
+// polls says that the monitor of a client is to ask now and then, and never to wait. The driver of
+// Node.js (7.9) does not retry a write whose connection broke when its monitor's broke first, which
+// only a monitor that waits can: a write would fail with each router that dies.
+func (p peer) polls() bool {
+	driver, _ := p.client.Lookup("driver", "name").StringValueOK()
+	return strings.HasPrefix(driver, "nodejs")
+}
+
 func (t *topology) append(b *bsoncore.DocumentBuilder) *bsoncore.DocumentBuilder {
 	return b.AppendDocument("topologyVersion", build().AppendObjectID("processId", t.process).AppendInt64("counter", t.version()).Build())
 }
@@ -92,7 +101,10 @@ func (s *Commands) hello(ctx context.Context, c *call) (bson.Raw, error) {
 		e.Info = s.topology.append(build()).Build()
 		return nil, e
 	}
-	b := s.topology.append(build())
+	b := build()
+	if !c.peer.polls() {
+		s.topology.append(b)
+	}
 	if c.cmd.Name != "hello" {
 		b.AppendBoolean("ismaster", true)
 	}

@@ -1,4 +1,4 @@
-package command_test
+package command
 
 import (
 	"context"
@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/granarydb/granary/router/command"
 	"github.com/granarydb/granary/router/routertest"
+	"github.com/granarydb/granary/router/wire"
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
@@ -16,7 +16,7 @@ import (
 func TestHelloWaitsForNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := routertest.New(t, routertest.Options{})
-		s := command.New(c.Router, nil)
+		s := New(c.Router, nil)
 		hello := func(more ...bson.E) (bson.Raw, time.Duration) {
 			body, err := bson.Marshal(append(append(bson.D{{Key: "hello", Value: 1}}, more...), bson.E{Key: "$db", Value: "admin"}))
 			if err != nil {
@@ -57,4 +57,16 @@ func TestHelloWaitsForNews(t *testing.T) {
 			t.Errorf("a hello to a router that stops: %v", reply)
 		}
 	})
+}
+
+// A monitor waits when it has seen a version; the one of Node.js must not see any.
+func TestMonitorsOfNodePoll(t *testing.T) {
+	s := New(routertest.New(t, routertest.Options{}).Router, nil)
+	for name, waits := range map[string]bool{"": true, "mongo-go-driver": true, "PyMongo": true, "nodejs": false, "nodejs|mongosh": false} {
+		client := raw(t, `{"driver": {"name": "`+name+`", "version": "7.9.0"}}`)
+		reply := s.answer(context.Background(), &wire.Request{Command: "hello", DB: "admin", Body: raw(t, `{"hello": 1}`)}, peer{id: 7, client: client})
+		if _, is := reply.Lookup("topologyVersion").DocumentOK(); is != waits || reply.Lookup("msg").StringValue() != "isdbgrid" {
+			t.Errorf("driver %q: %v", name, reply)
+		}
+	}
 }
