@@ -115,6 +115,9 @@ func (r *Root) leave(q *request) bool {
 // committer serves the queue until it is empty. One runs at a time, started by a Commit.
 func (r *Root) committer() {
 	for x := r.nextRound(); x != nil; x = r.nextRound() {
+		if wait := r.turns.standBack(r.host.Mono()); wait > 0 {
+			_ = r.host.Sleep(x.ctx, wait)
+		}
 		r.serve(x)
 		x.cancel()
 		close(x.done)

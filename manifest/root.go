@@ -42,6 +42,8 @@ type Root struct {
 	background time.Duration
 	paced      bool // background is set
 
+	turns turns // the committer's own
+
 	stats counters
 }
 

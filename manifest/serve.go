@@ -57,7 +57,7 @@ func (r *Root) serve(x *round) {
 		if len(r.pending(x)) == 0 {
 			return
 		}
-		if err := r.giveWay(x.ctx, races); err != nil {
+		if err := r.overtaken(races); err != nil {
 			r.giveUp(x, err)
 			return
 		}
@@ -65,17 +65,15 @@ func (r *Root) serve(x *round) {
 	}
 }
 
-// giveWay waits after a lost race: the first time not at all, then with more and more room
-// for others. Errors: Throttled after racesMax, the context's cause.
-func (r *Root) giveWay(ctx context.Context, races int) error {
+// overtaken notes a lost race. There is no wait: it is winners who stand back (see turns). Errors:
+// Throttled after racesMax.
+func (r *Root) overtaken(races int) error {
 	r.stats.lostRaces.Add(1)
-	switch {
-	case races == racesMax:
+	r.turns.lose(r.host.Mono())
+	if races == racesMax {
 		return fmt.Errorf("%w: other commits came first %d times", errkind.Throttled, races)
-	case races == 0:
-		return nil
 	}
-	return r.host.Sleep(ctx, r.host.Jitter(pauseMin<<min(races, 6)))
+	return nil
 }
 
 // pending are the requests of a round that still want an answer, as they arrived.
@@ -171,8 +169,10 @@ func (r *Root) push(x *round, p *patience, base *snapshot, d *draft) (now *snaps
 		return nil, false, errLeft
 	}
 	for {
+		sent := r.host.Mono()
 		tag, err := r.cell.Swap(x.ctx, RootKey, body, base.tag)
 		if err == nil {
+			r.turns.win(r.host.Mono(), r.host.Mono()-sent)
 			now, err := r.landed(x, next, tag, d, body, copied)
 			return now, true, err
 		}
