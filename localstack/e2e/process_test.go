@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -108,14 +109,19 @@ func (p *process) stop(t testing.TB) int {
 
 func (p *process) uri() string { return "mongodb://" + p.mongo + "/" }
 
+// freeAddr is an address that a process can listen at, also after it was killed and is started
+// again: below the ports that systems give to whoever connects.
 func freeAddr(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000)))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no free port between 10000 and 30000")
+	return ""
 }
 
 // fsck requires a clean deep check of a store that nobody holds at the moment.
