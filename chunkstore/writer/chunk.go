@@ -77,6 +77,9 @@ func (s *shard) floor(c *chunk) manifest.Position {
 // target finds the chunk that a request names; nil when it is another one by now. Requires:
 // the mutex.
 func (s *shard) target(collection manifest.CollectionID, t *rpc.Target) *chunk {
+	if broken(staleAccepted) {
+		return s.owned(collection, t.Min)
+	}
 	c := s.chunks[t.ID]
 	if c == nil || c.info.Version != t.Version || c.info.Collection != collection {
 		return nil

@@ -337,6 +337,11 @@ func (s *shard) commitCrossing(ctx context.Context, k *crossing, c *chunk) error
 // commitBatch commits the two chunks' parts, and forgets tokens whose time is over.
 func (s *shard) commitBatch(ctx context.Context, k *crossing, wall time.Time) (manifest.Version, error) {
 	token := manifest.Token{App: batchApp, Batch: tokenName(k.token), Committed: true, ExpiresAt: wall.Add(committedFor).Unix()}
+	if broken(keyChangeInTwo) {
+		if err := s.commitDeparture(ctx, k, token); err != nil {
+			return 0, err
+		}
+	}
 	err := s.commitAs(ctx, s.w.asked, false, manifest.Batch{Token: token, Chunks: k.chunks}, manifest.ExpireTokens{Now: wall.Unix()})
 	return s.version(), err
 }

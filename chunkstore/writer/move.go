@@ -129,7 +129,7 @@ func (s *shard) moveable(list []manifest.ChunkAt) ([]*chunk, error) {
 	}
 	chunks := make([]*chunk, len(list))
 	for i, at := range list {
-		chunks[i] = s.target(at.Collection, &rpc.Target{ID: at.ID, Version: at.Version})
+		chunks[i] = s.target(at.Collection, &rpc.Target{ID: at.ID, Version: at.Version, Min: at.Min})
 		if chunks[i] == nil {
 			return nil, fmt.Errorf("chunk %d version %d: %w: it is another chunk in root version %d", at.ID, at.Version, errkind.StaleVersion, s.state.Version())
 		}

@@ -24,6 +24,8 @@ const (
 	moveUnflushed            // a move leaves what is not in segments behind
 	dataVersionKept          // replies tell of no commit that changed several chunks, and of no chunk that came
 	manyRestarted            // a write of many that is sent again begins anew
+	keyChangeInTwo           // a document that goes to another shard is removed by one commit, and put there by the next
+	staleAccepted            // a request is for whatever chunk has the place now, of whatever version
 	mutants
 )
 
@@ -34,6 +36,7 @@ var mutantNames = [mutants]string{
 	walDeletedEarly: "wal-deleted-early", retriesNotFlushed: "retries-not-flushed", sealsCollected: "seals-collected",
 	promiseReused: "promise-reused", noLeaseWait: "no-lease-wait", splitUnclipped: "split-unclipped",
 	moveUnflushed: "move-unflushed", dataVersionKept: "data-version-kept", manyRestarted: "many-restarted",
+	keyChangeInTwo: "key-change-in-two-commits", staleAccepted: "stale-map-accepted",
 }
 
 // String is the name by which ParseMutant knows it.

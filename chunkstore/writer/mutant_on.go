@@ -157,6 +157,18 @@ func (s *shard) deleteWAL(ctx context.Context, pos manifest.Position) {
 	}
 }
 
+// commitDeparture takes a document away from its chunk, under a token of its own, before
+// anybody puts it into the other.
+func (s *shard) commitDeparture(ctx context.Context, k *crossing, token manifest.Token) error {
+	if len(k.chunks) < 2 {
+		return nil
+	}
+	token.Batch += " departs"
+	err := s.commitAs(ctx, s.w.asked, false, manifest.Batch{Token: token, Chunks: k.chunks[1:]})
+	k.chunks = k.chunks[:1]
+	return err
+}
+
 func mutatePromise(r rpc.PromiseReply, c manifest.ChunkID, to manifest.ShardID) rpc.PromiseReply {
 	switch {
 	case broken(zeroPromise):

@@ -53,6 +53,7 @@ var themes = map[string]uint64{
 	"conflict-is-fenced": 3, "appended-again": 3, "lease-from-reply": 2, "read-without-lease": 2,
 	"wal-deleted-early": 3, "retries-not-flushed": 3, "seals-collected": 2, "promise-reused": 1,
 	"no-lease-wait": 2, "split-unclipped": 0, "move-unflushed": 1, "data-version-kept": 1, "many-restarted": 3,
+	"key-change-in-two-commits": 1, "stale-map-accepted": 0,
 }
 
 // aims bend a configuration further towards what the rarest ones need.
