@@ -88,9 +88,15 @@ func cutOut(c *Chunk, min, max Bound) []*Chunk {
 const ClockError = 48 * time.Hour
 
 // expired reports whether retry ids that end at a time (unix seconds) surely have ended.
-func (b *builder) expired(until int64) bool {
-	return until == 0 || until <= b.edit.Millis/1000-int64(ClockError/time.Second)
+func (b *builder) expired(until int64) bool { return surelyOver(until, b.edit.Millis) }
+
+func surelyOver(until, millis int64) bool {
+	return until == 0 || until <= millis/1000-int64(ClockError/time.Second)
 }
+
+// RetriesOver reports whether the retry ids inside surely have ended at a time by any clock, in
+// Unix milliseconds. While they have not, the reference stays when its rows go.
+func (r *SegmentRef) RetriesOver(millis int64) bool { return surelyOver(r.RetryUntil, millis) }
 
 // clear takes all rows out of c, a copy that the caller owns. Retry ids in force stay: they
 // are of the chunk, and who sends a write again must hear that it was done.

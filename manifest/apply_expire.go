@@ -38,6 +38,9 @@ func (x Expire) apply(b *builder) error {
 		return conflict(verb, subject, "%d of %d references are there (still)", len(gone), len(x.Refs))
 	}
 	for i := range gone {
+		if gone[i].Rowless() && !b.expired(gone[i].RetryUntil) {
+			return conflict(verb, subject, "%s shows no rows, and stays for its retry ids", gone[i].Segment)
+		}
 		for k := range n.Refs {
 			if n.Refs[k].older(&gone[i]) {
 				return conflict(verb, subject, "%s may hold older versions of rows of %s, which would be seen again", n.Refs[k].Segment, gone[i].Segment)

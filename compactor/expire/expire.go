@@ -37,7 +37,10 @@ func Plan(s *manifest.State, now int64) (changes []manifest.Expire) {
 		rule := expiry.Of(c).By(now)
 		for chunk := range s.Chunks(c.ID) {
 			refs := chunk.Expirable(func(r *manifest.SegmentRef) bool {
-				return r.Rowless() && r.RetryUntil <= now/1000 || rule.All(r)
+				if r.Rowless() {
+					return r.RetriesOver(now)
+				}
+				return rule.All(r)
 			})
 			if len(refs) > 0 {
 				changes = append(changes, manifest.Expire{Chunk: chunk.At(), Refs: refs, Indexes: c.Indexes})
