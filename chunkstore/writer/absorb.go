@@ -30,33 +30,30 @@ func (s *shard) absorb(st *manifest.State) {
 		s.endLocked(fmt.Errorf("shard %s epoch %d: %w", s.id, s.epoch, errFreed))
 		return
 	}
-	old := s.state
+	old, floor := s.state, s.rootFloor
 	s.state, s.rootFloor, s.reshaping = st, now.Floor, reshaping(st)
 	s.learnRules()
 	if s.log.drop(now.Floor); s.long != nil {
 		close(s.long.opened) // those who still find it too long wait again
 		s.long = nil
 	}
-	gone, come := s.differing(old, st)
+	gone, come, told := s.differing(old, st)
 	s.noteGained(old, come)
-	s.recut(gone, come)
-	for _, c := range s.chunks {
-		s.dropCovered(c)
-	}
+	s.cover(floor.Less(s.rootFloor), append(told, s.recut(gone, come)...))
 	s.settleHolds()
 	s.pause()
 }
 
-// differing are the chunks that are not the shard's any more under their id and version,
-// and those that are since. It updates the others.
-func (s *shard) differing(old, st *manifest.State) (gone []*chunk, come []*manifest.Chunk) {
+// differing are the chunks that are not the shard's any more under their id and version, and
+// those that are since. It updates the others, and returns those that it told something.
+func (s *shard) differing(old, st *manifest.State) (gone []*chunk, come []*manifest.Chunk, told []*chunk) {
 	if old == nil {
 		for c := range st.AllChunks() {
 			if c.Shard == s.id {
 				come = append(come, c)
 			}
 		}
-		return nil, come
+		return nil, come, nil
 	}
 	for was, is := range manifest.ChangedChunks(old, st) {
 		mine := is != nil && is.Shard == s.id
@@ -68,6 +65,7 @@ func (s *shard) differing(old, st *manifest.State) (gone []*chunk, come []*manif
 		case c != nil && mine && c.info.ID == is.ID && c.info.Version == is.Version:
 			s.noteBrought(c, is)
 			c.info, c.seq = is, max(c.seq, is.MaxSeq)
+			told = append(told, c)
 			continue
 		case c != nil:
 			gone = append(gone, c)
@@ -76,7 +74,7 @@ func (s *shard) differing(old, st *manifest.State) (gone []*chunk, come []*manif
 			come = append(come, is)
 		}
 	}
-	return gone, come
+	return gone, come, told
 }
 
 // noteBrought has the chunk's retry entries read again when a batch brought some that no hold
@@ -110,13 +108,14 @@ func (s *shard) noteGained(old *manifest.State, come []*manifest.Chunk) {
 	}
 }
 
-// recut makes the chunks that came, of what there is of those that are gone.
-func (s *shard) recut(gone []*chunk, come []*manifest.Chunk) {
+// recut makes the chunks that came, and returns them, of what there is of those that are gone.
+func (s *shard) recut(gone []*chunk, come []*manifest.Chunk) []*chunk {
 	s.w.memory.chunks.Add(int64(len(come) - len(gone)))
 	for _, c := range gone {
 		c.gone = true
 		c.resume()
 		delete(s.chunks, c.info.ID)
+		delete(s.stirred, c.info.ID)
 	}
 	added := make([]*chunk, 0, len(come))
 	for _, info := range come {
@@ -125,12 +124,10 @@ func (s *shard) recut(gone []*chunk, come []*manifest.Chunk) {
 		added = append(added, c)
 	}
 	for _, c := range gone {
-		for _, to := range added {
-			if to.info.Collection == c.info.Collection && to.info.Range.Overlaps(c.info.Range) {
-				to.seq = max(to.seq, c.seq)
-				to.inheritRetries(c)
-			}
-		}
+		s.eachOwned(c.info.Collection, c.info.Range, func(to *chunk) {
+			to.seq, to.last = max(to.seq, c.seq), manifest.MaxPosition(to.last, c.last)
+			to.inheritRetries(c)
+		})
 		s.inheritRows(c, c.mem, func(to *chunk) **memtable { return &to.mem })
 		s.inheritRows(c, c.frozen, func(to *chunk) **memtable { return &to.frozen })
 	}
@@ -138,6 +135,7 @@ func (s *shard) recut(gone []*chunk, come []*manifest.Chunk) {
 	for _, c := range added {
 		c.retries.loaded = !slices.ContainsFunc(c.info.Refs, func(r manifest.SegmentRef) bool { return r.RetryUntil > now })
 	}
+	return added
 }
 
 // inheritRows moves the rows of a memtable of c to the chunks that have their keys now.
@@ -222,6 +220,14 @@ func (c *chunk) inheritProgress(e *retry) {
 		mine.in.retries = append(mine.in.retries, &mine)
 	}
 	c.retries.learn(&mine)
+}
+
+// eachTouched calls f for the chunks of this shard that a part of a write of many documents
+// touches. Requires: the mutex.
+func (s *shard) eachTouched(c manifest.CollectionID, e *retry, f func(*chunk)) {
+	if p, err := parseProgress(e.Reply); err == nil {
+		s.eachOwned(c, p.span(), f)
+	}
 }
 
 // touches reports whether the part has rows of r behind it.

@@ -103,6 +103,7 @@ func (s *shard) room(changes ...change) bool {
 // mutex; room; the latch of the row.
 func (s *shard) append(c *chunk, ch change) {
 	b := s.open
+	s.stir(c, s.pending())
 	path := s.paths.copy(ch.path)
 	rec := wal.Record{Collection: c.info.Collection, Key: path[4:], Op: ch.op, Seq: c.seq}
 	if ch.op != wal.RetryOnly {
@@ -190,6 +191,7 @@ func (s *shard) settle(b *batch, pos manifest.Position, bytes int) {
 			continue
 		}
 		c.mem.put(r.row)
+		s.stir(c, pos)
 		touched[c] = true
 	}
 	for _, e := range b.retries {

@@ -27,8 +27,12 @@ type chunk struct {
 	// held is closed to reads and writes while the chunk is given away, or the outcome of
 	// that is not known; nil: open.
 	held *gate
+	// last is the end of the log as of the newest record that is, or may become, the chunk's.
+	last manifest.Position
 	// paused is closed to them while a hold of a range in the root touches the chunk; nil: open.
 	paused *gate
+	// aging: it is in the shard's list of those.
+	aging bool
 	// gone: the root shows that this is no chunk of this shard any more.
 	gone bool
 }
@@ -59,10 +63,19 @@ func (s *shard) owned(c manifest.CollectionID, key []byte) *chunk {
 	return s.chunks[info.ID]
 }
 
-// ordered are the shard's chunks as segments hold them. Requires: the mutex.
+// eachOwned calls f for the chunks of this shard that have a part of r. Requires: the mutex.
+func (s *shard) eachOwned(c manifest.CollectionID, r shardkey.Range, f func(*chunk)) {
+	for info := range s.state.ChunksIn(c, r) {
+		if own := s.chunks[info.ID]; own != nil && info.Shard == s.id {
+			f(own)
+		}
+	}
+}
+
+// ordered are the stirred chunks as segments hold them. Requires: the mutex.
 func (s *shard) ordered() []*chunk {
-	list := make([]*chunk, 0, len(s.chunks))
-	for _, c := range s.chunks {
+	list := make([]*chunk, 0, len(s.stirred))
+	for _, c := range s.stirred {
 		list = append(list, c)
 	}
 	slices.SortFunc(list, compareChunks)

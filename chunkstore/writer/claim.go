@@ -285,6 +285,7 @@ func (s *shard) replayed(pos manifest.Position, r wal.Record) error {
 			n.doc = s.docs.copy(r.Doc)
 		}
 		c.mem.put(n)
+		s.stir(c, pos)
 		s.heatOf(c)
 		c.seq = max(c.seq, r.Seq)
 		s.grow(n.bytes())
@@ -308,15 +309,17 @@ func (s *shard) replayedRetry(r wal.Record) error {
 	}
 	if kindClass(e) != 1 {
 		if c := s.owned(r.Collection, e.Key); c != nil && s.replays(c, e.at.pos) {
+			s.stir(c, e.at.pos)
 			c.retries.learn(e)
 		}
 		return nil
 	}
-	for _, c := range s.chunks {
-		if c.info.Collection == r.Collection && s.replays(c, e.at.pos) {
+	s.eachTouched(r.Collection, e, func(c *chunk) {
+		if s.replays(c, e.at.pos) {
+			s.stir(c, e.at.pos)
 			c.inheritProgress(e)
 		}
-	}
+	})
 	return nil
 }
 

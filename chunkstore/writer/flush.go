@@ -37,6 +37,7 @@ func (s *shard) freeze(only []*chunk) (pos manifest.Position, parts []*part, ok 
 		return pos, nil, false
 	}
 	now := s.w.expiredBy()
+	s.forgetAged(now)
 	chunks := slices.SortedFunc(slices.Values(only), compareChunks)
 	if only == nil {
 		chunks = s.ordered()
@@ -81,7 +82,7 @@ func (p *part) takeRetries(c *chunk, floor manifest.Position, now int64) {
 func (s *shard) thaw(pos manifest.Position, parts []*part) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, c := range s.chunks {
+	for _, c := range s.stirred {
 		if c.frozen == nil {
 			continue
 		}
@@ -233,7 +234,7 @@ func (s *shard) flushedTo(pos manifest.Position) (manifest.Version, bool) {
 	if s.endErr != nil {
 		return 0, false
 	}
-	for _, c := range s.chunks {
+	for _, c := range s.stirred {
 		if own := c.info.OwnFloor; s.rootFloor.Less(own) && !pos.Less(own) {
 			return 0, false
 		}

@@ -93,11 +93,7 @@ func (s *shard) learn(coll manifest.CollectionID, e *retry) {
 		}
 		return
 	}
-	for _, c := range s.chunks {
-		if c.info.Collection == coll {
-			c.inheritProgress(e)
-		}
-	}
+	s.eachTouched(coll, e, func(c *chunk) { c.inheritProgress(e) })
 }
 
 // holdOf is the hold of a token, or nil. Requires: the mutex.

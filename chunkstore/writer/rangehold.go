@@ -12,13 +12,19 @@ import (
 // nothing of the range is in memory or in the log alone. Requires: the mutex.
 func (s *shard) pause() {
 	holds := s.state.RangeHolds()
-	for _, c := range s.chunks {
-		touched := slices.ContainsFunc(holds, func(h manifest.RangeHold) bool { return h.Touches(c.info) })
-		switch {
-		case !touched:
+	was := s.paused
+	s.paused = nil
+	for _, h := range holds {
+		s.eachOwned(h.Collection, h.Range, func(c *chunk) {
+			if c.paused == nil {
+				c.paused = newGate()
+			}
+			s.paused = append(s.paused, c)
+		})
+	}
+	for _, c := range was {
+		if !slices.ContainsFunc(holds, func(h manifest.RangeHold) bool { return h.Touches(c.info) }) {
 			c.resume()
-		case c.paused == nil:
-			c.paused = newGate()
 		}
 	}
 }

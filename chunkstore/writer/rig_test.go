@@ -174,6 +174,7 @@ func (w *world) process(name string, change ...func(*Settings)) *proc {
 	p.Writer = New(Config{
 		Root: p.root, Bucket: p.metered, Store: store, Host: h, Holder: name, Dial: dialer{w}, Settings: set,
 	})
+	p.root.AddObserver(func(*manifest.State) { p.checkStill() })
 	ctx, cancel := context.WithCancel(context.Background())
 	p.run = cancel
 	go func() { defer close(p.ran); _ = p.Run(ctx) }()

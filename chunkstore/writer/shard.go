@@ -64,6 +64,9 @@ type shard struct {
 	// reshaping are the collections in state that take no writes now.
 	reshaping map[manifest.CollectionID]bool
 	chunks    map[manifest.ChunkID]*chunk
+	stirred   map[manifest.ChunkID]*chunk // of chunks; see stirred.go
+	aging     []aging                     // the earliest due first
+	paused    []*chunk                    // those with a pause
 	// rules are when documents expire, of the collections in which any do. judged is the latest
 	// moment by which that was decided, in Unix milliseconds.
 	rules  map[manifest.CollectionID]expiring
@@ -105,7 +108,7 @@ func newShard(w *Writer, id manifest.ShardID, epoch manifest.Epoch, cluster mani
 		w: w, id: id, epoch: epoch, cluster: cluster, stop: stop,
 		writing: w.actor("%s %d committer", id, epoch), working: w.actor("%s %d janitor", id, epoch),
 		ended: make(chan struct{}), idle: make(chan struct{}), kick: make(chan struct{}, 1), jobs: make(chan *job, jobsMax),
-		phase: Claimed, unserved: newGate(), chunks: make(map[manifest.ChunkID]*chunk),
+		phase: Claimed, unserved: newGate(), chunks: make(map[manifest.ChunkID]*chunk), stirred: make(map[manifest.ChunkID]*chunk),
 		gained: make(map[manifest.CollectionID]manifest.Version),
 		open:   newBatch(1, nil), durable: manifest.Position{Epoch: epoch}, lease: lease{length: w.set.Lease},
 	}
@@ -135,6 +138,8 @@ func (s *shard) endLocked(reason error) {
 	s.grow(-s.bytes)
 	s.w.memory.chunks.Add(-int64(len(s.chunks)))
 	s.chunks, s.warm, s.latches, s.cursors, s.heldRows = nil, nil, latches{}, cursors{}, nil
+	clear(s.stirred)
+	s.aging, s.paused = nil, nil
 	close(s.ended)
 	s.stop(reason)
 }

@@ -76,7 +76,7 @@ func (s *shard) status() ShardStatus {
 	if s.counts.Batches > 0 {
 		st.SinceAck = now - s.lastAck
 	}
-	for _, c := range s.chunks {
+	for _, c := range s.stirred {
 		st.Rows += c.mem.len() + c.frozen.len()
 	}
 	return st
