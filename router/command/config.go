@@ -2,6 +2,8 @@ package command
 
 import (
 	"context"
+	"iter"
+	"slices"
 	"time"
 
 	"github.com/granarydb/granary/manifest"
@@ -19,8 +21,9 @@ var configNames = []string{
 	"actionlog", "changelog", "chunks", "collections", "databases", "locks", "mongos", "settings", "shards", "tags", "version",
 }
 
-// virtual is the documents of a collection that shows the cluster; false for any other.
-func (s *Commands) virtual(ctx context.Context, ns router.Namespace, maxTime time.Duration) (docs []bson.Raw, ok bool, err error) {
+// virtual is the documents of a collection that shows the cluster, or those of them that a filter
+// can match; false for any other. Each is good until the next one.
+func (s *Commands) virtual(ctx context.Context, ns router.Namespace, filter bson.Raw, maxTime time.Duration) (all iter.Seq[bson.Raw], ok bool, err error) {
 	if ns.Database != "config" {
 		return nil, false, nil
 	}
@@ -28,15 +31,16 @@ func (s *Commands) virtual(ctx context.Context, ns router.Namespace, maxTime tim
 	if err != nil {
 		return nil, true, err
 	}
+	var docs []bson.Raw
 	switch ns.Collection {
+	case "chunks":
+		return configChunks(st, filter), true, nil
 	case "shards":
 		docs = configShards(st)
 	case "databases":
 		docs = configDatabases(st)
 	case "collections":
 		docs = configCollections(st)
-	case "chunks":
-		docs = configChunks(st)
 	case "tags":
 		docs, err = configTags(st)
 	case "settings":
@@ -50,7 +54,7 @@ func (s *Commands) virtual(ctx context.Context, ns router.Namespace, maxTime tim
 	case "mongos":
 		docs = s.configMongos()
 	}
-	return docs, true, err
+	return slices.Values(docs), true, err
 }
 
 // shardHost is a shard as drivers and tools want to see it: a replica set and its member.
@@ -122,44 +126,6 @@ func configCollections(st *manifest.State) (docs []bson.Raw) {
 		docs = append(docs, bson.Raw(b.Build()))
 	}
 	return docs
-}
-
-func configChunks(st *manifest.State) (docs []bson.Raw) {
-	for chunk := range st.AllChunks() {
-		coll := st.Collection(chunk.Collection)
-		if coll == nil {
-			continue
-		}
-		var id bson.ObjectID
-		for i := range 8 {
-			id[11-i] = byte(chunk.ID >> (8 * i))
-		}
-		b := build().
-			AppendObjectID("_id", id).
-			AppendBinary("uuid", bson.TypeBinaryUUID, coll.UUID[:]).
-			AppendDocument("min", chunk.MinBSON).
-			AppendDocument("max", chunk.MaxBSON).
-			AppendString("shard", string(chunk.Shard)).
-			AppendTimestamp("lastmod", uint32(chunk.Version>>32), uint32(chunk.Version))
-		if chunk.Flags&manifest.ChunkIndivisible != 0 {
-			b.AppendBoolean("jumbo", true)
-			appendIndivisible(b, chunk)
-		}
-		docs = append(docs, bson.Raw(b.Build()))
-	}
-	return docs
-}
-
-// appendIndivisible says what fills a chunk that cannot be cut, how much that is, and what helps.
-func appendIndivisible(b *bsoncore.DocumentBuilder, chunk *manifest.Chunk) {
-	if len(chunk.Indivisible.Value) == 0 {
-		return
-	}
-	b.AppendDocument("granary", build().
-		AppendDocument("indivisibleValue", chunk.Indivisible.Value).
-		AppendInt64("bytes", chunk.Indivisible.Bytes).
-		AppendString("remedy", "it moves as it is; to divide it: refineCollectionShardKey with one more field").
-		Build())
 }
 
 func configTags(st *manifest.State) (docs []bson.Raw, err error) {

@@ -74,7 +74,7 @@ func (c *call) findQuery() router.Query {
 
 // read starts a query, on stored documents or on those that show the cluster.
 func (s *Commands) read(ctx context.Context, ns router.Namespace, q router.Query) (rows, error) {
-	docs, ok, err := s.virtual(ctx, ns, q.MaxTime)
+	docs, ok, err := s.virtual(ctx, ns, q.Filter, q.MaxTime)
 	if err != nil {
 		return nil, err
 	}
@@ -178,19 +178,14 @@ func (c *call) countQuery() router.Query {
 
 // countRows counts stored documents or those that show the cluster.
 func (s *Commands) countRows(ctx context.Context, ns router.Namespace, q router.Query) (int64, error) {
-	docs, ok, err := s.virtual(ctx, ns, q.MaxTime)
+	docs, ok, err := s.virtual(ctx, ns, q.Filter, q.MaxTime)
 	if err != nil {
 		return 0, err
 	}
 	if !ok {
 		return s.router.Count(ctx, ns, q)
 	}
-	q.Sort, q.Projection = nil, nil
-	r, err := queryDocs(docs, q)
-	if err != nil {
-		return 0, err
-	}
-	return int64(len(r.docs)), nil
+	return countDocs(docs, q)
 }
 
 func (s *Commands) distinct(ctx context.Context, c *call) (bson.Raw, error) {
@@ -204,7 +199,7 @@ func (s *Commands) distinct(ctx context.Context, c *call) (bson.Raw, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	docs, virtual, err := s.virtual(ctx, ns, q.MaxTime)
+	docs, virtual, err := s.virtual(ctx, ns, q.Filter, q.MaxTime)
 	if err != nil {
 		return nil, err
 	}

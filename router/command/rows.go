@@ -1,8 +1,10 @@
 package command
 
 import (
+	"bytes"
 	"context"
 	"iter"
+	"math"
 	"slices"
 
 	"github.com/granarydb/granary/chunkstore/admission"
@@ -31,8 +33,16 @@ func (r *docRows) Done() bool            { return len(r.docs) == 0 }
 func (r *docRows) Close(context.Context) { r.docs = nil }
 
 // queryDocs runs a query over documents in memory.
-func queryDocs(docs []bson.Raw, q router.Query) (*docRows, error) {
-	docs, err := filterDocs(docs, q.Filter)
+func queryDocs(all iter.Seq[bson.Raw], q router.Query) (*docRows, error) {
+	most := int64(math.MaxInt64)
+	if len(q.Sort) <= 5 && q.Limit > 0 && q.Skip < most-q.Limit {
+		most = q.Skip + q.Limit
+	}
+	var docs []bson.Raw
+	err := match(all, q.Filter, func(d bson.Raw) bool {
+		docs = append(docs, clone(d))
+		return int64(len(docs)) < most
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -63,32 +73,50 @@ func queryDocs(docs []bson.Raw, q router.Query) (*docRows, error) {
 	return &docRows{docs}, nil
 }
 
-// filterDocs is a new list of the documents that match.
-func filterDocs(docs []bson.Raw, filter bson.Raw) ([]bson.Raw, error) {
-	if len(filter) <= 5 {
-		return slices.Clone(docs), nil
-	}
-	f, err := document.ParseFilter(filter)
+// match calls f for the documents that match until it says no. They are good for the call.
+func match(docs iter.Seq[bson.Raw], filter bson.Raw, f func(bson.Raw) bool) error {
+	parsed, err := document.ParseFilter(filter)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var out []bson.Raw
-	for _, d := range docs {
-		if f.Match(d) {
-			out = append(out, d)
+	for d := range docs {
+		if parsed.Match(d) && !f(d) {
+			return nil
 		}
 	}
-	return out, nil
+	return nil
 }
 
-func distinctDocs(docs []bson.Raw, key string, q router.Query) ([]bson.RawValue, error) {
-	docs, err := filterDocs(docs, q.Filter)
+// filterDocs is a new list of the documents that match.
+func filterDocs(docs []bson.Raw, filter bson.Raw) (out []bson.Raw, err error) {
+	err = match(slices.Values(docs), filter, func(d bson.Raw) bool {
+		out = append(out, d)
+		return true
+	})
+	return out, err
+}
+
+// countDocs counts as count does: what is left after skip, at most limit.
+func countDocs(docs iter.Seq[bson.Raw], q router.Query) (n int64, err error) {
+	err = match(docs, q.Filter, func(bson.Raw) bool {
+		n++
+		return q.Limit <= 0 || n-q.Skip < q.Limit
+	})
+	return max(n-q.Skip, 0), err
+}
+
+func distinctDocs(docs iter.Seq[bson.Raw], key string, q router.Query) ([]bson.RawValue, error) {
+	var vs []bson.RawValue
+	err := match(docs, q.Filter, func(d bson.Raw) bool {
+		n := len(vs)
+		vs = document.AppendDistinct(vs, d, key)
+		for i := n; i < len(vs); i++ {
+			vs[i].Value = bytes.Clone(vs[i].Value)
+		}
+		return true
+	})
 	if err != nil {
 		return nil, err
-	}
-	var vs []bson.RawValue
-	for _, d := range docs {
-		vs = document.AppendDistinct(vs, d, key)
 	}
 	slices.SortStableFunc(vs, document.Compare)
 	return slices.CompactFunc(vs, func(a, b bson.RawValue) bool { return document.Compare(a, b) == 0 }), nil
