@@ -53,7 +53,7 @@ type Balancer struct {
 	looks int           // all of them
 	rival []byte        // the record of another balancer, seen with work to do
 	since time.Duration // when it was seen first
-	calm  time.Duration // loads say nothing before
+	calm  time.Duration // rates say nothing before
 	next  time.Duration // no request before
 }
 
@@ -201,7 +201,8 @@ func (b *Balancer) load(ctx context.Context) (*manifest.State, error) {
 func (b *Balancer) input(ctx context.Context, st *manifest.State, active bool) policy.Input {
 	last, _ := balancing.LastRound(st)
 	in := policy.Input{State: st, Settings: balancing.Of(st), NowMillis: b.c.Host.Wall().UnixMilli(), Failures: last.Failures}
-	if !in.Settings.Stopped && b.c.Host.Mono() >= b.calm && (active || b.looks%standbyLooks == 0) {
+	in.Calm = b.c.Host.Mono() < b.calm
+	if !in.Settings.Stopped && (active || b.looks%standbyLooks == 0) {
 		in.Loads = b.loads(ctx, st)
 	}
 	return in

@@ -15,7 +15,7 @@ const (
 	loadsWait = 2 * time.Second
 	// standbyLooks is how seldom a balancer asks that is not the active one.
 	standbyLooks = 6
-	// calmFor is how long loads are not looked at after a chunk moved because of them: rates
+	// calmFor is how long rates are not looked at after a chunk moved because of them: they
 	// are of the past.
 	calmFor = 90 * time.Second
 )
@@ -39,7 +39,7 @@ func (b *Balancer) loads(ctx context.Context, st *manifest.State) map[manifest.C
 				return
 			}
 			for _, c := range reply.Chunks {
-				loads[c.ID] = policy.Load{Reads: c.Reads, Writes: c.Writes}
+				loads[c.ID] = policy.Load{Reads: c.Reads, Writes: c.Writes, Unflushed: c.UnflushedBytes}
 			}
 		})
 	}

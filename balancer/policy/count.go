@@ -12,7 +12,7 @@ func (g *group) deal() {
 	if len(g.shards) < 2 {
 		return
 	}
-	number := func(s *shard) int { return g.small[s] }
+	number := func(s *shard) int { return g.small[s.index] }
 	most, least := ends(g.shards, number)
 	if number(most)-number(least) < 2 {
 		return
@@ -43,17 +43,17 @@ func (g *group) deal() {
 func (g *group) lacks() map[*shard]int {
 	total := 0
 	for _, s := range g.shards {
-		total += g.small[s]
+		total += g.small[s.index]
 	}
 	order := slices.Clone(g.shards)
-	slices.SortStableFunc(order, func(a, b *shard) int { return cmp.Compare(g.small[b], g.small[a]) })
+	slices.SortStableFunc(order, func(a, b *shard) int { return cmp.Compare(g.small[b.index], g.small[a.index]) })
 	lacks := map[*shard]int{}
 	for i, s := range order {
 		share := total / len(order)
 		if i < total%len(order) {
 			share++
 		}
-		lacks[s] = share - g.small[s]
+		lacks[s] = share - g.small[s.index]
 	}
 	return lacks
 }

@@ -8,6 +8,9 @@
 //	load    no shard is asked half as much again as the average
 //	count   of chunks below 1 % of the chunk size no shard has two more than another
 //
+// The size of a chunk is what it has in segments and what its owner says it has in memory: what
+// was inserted lately is no less there because it is not flushed.
+//
 // Only shards that somebody holds, and that are not to be emptied, take chunks. Size, load
 // and count look at the chunks of a collection by zone, each among the shards of that zone;
 // chunks outside of any may be anywhere. With the policy "chunks" the rule of old takes the

@@ -87,9 +87,9 @@ func (g *group) calmest(on *shard) (best *item) {
 func (g *group) content(x, back *item, to *shard) bool {
 	from := x.on
 	change := func(y *item, s *shard, sign int) {
-		g.bytes[s] += int64(sign) * y.chunk.Bytes
+		g.bytes[s.index] += int64(sign) * y.bytes
 		if y.dealt {
-			g.small[s] += sign
+			g.small[s.index] += sign
 		}
 	}
 	swap := func(sign int) {
@@ -102,6 +102,6 @@ func (g *group) content(x, back *item, to *shard) bool {
 	}
 	swap(1)
 	defer swap(-1)
-	most, least := ends(g.shards, func(s *shard) int { return g.small[s] })
-	return g.spread() < g.threshold() && g.small[most]-g.small[least] < 2
+	most, least := ends(g.shards, func(s *shard) int { return g.small[s.index] })
+	return g.spread() < g.threshold() && g.small[most.index]-g.small[least.index] < 2
 }

@@ -33,23 +33,27 @@ func (c *collection) settleZones() {
 	}
 }
 
-// held is what a shard has of a collection.
+// held is what a shard has of a collection, by its index.
 type held struct {
 	bytes  int64
 	chunks int
 }
 
-func (c *collection) have() map[*shard]held {
-	have := map[*shard]held{}
+func (h *held) take(x *item) {
+	h.bytes += x.bytes
+	h.chunks++
+}
+
+func (c *collection) have() []held {
+	have := make([]held, len(c.w.shards))
 	for _, x := range c.items {
-		h := have[x.on]
-		have[x.on] = held{h.bytes + x.chunk.Bytes, h.chunks + 1}
+		have[x.on.index].take(x)
 	}
 	return have
 }
 
 // mustMove gives a chunk to the shard that has least of the collection, and of all.
-func (c *collection) mustMove(x *item, reason Reason, have map[*shard]held) {
+func (c *collection) mustMove(x *item, reason Reason, have []held) {
 	zone := x.zone
 	takers := c.w.takers(zone)
 	switch {
@@ -65,10 +69,9 @@ func (c *collection) mustMove(x *item, reason Reason, have map[*shard]held) {
 		return
 	}
 	to := slices.MinFunc(takers, func(a, b *shard) int {
-		return cmp.Or(cmp.Compare(have[a].bytes, have[b].bytes), cmp.Compare(have[a].chunks, have[b].chunks),
+		return cmp.Or(cmp.Compare(have[a.index].bytes, have[b.index].bytes), cmp.Compare(have[a.index].chunks, have[b.index].chunks),
 			cmp.Compare(a.bytes, b.bytes), cmp.Compare(a.chunks, b.chunks), cmp.Compare(a.id, b.id))
 	})
-	h := have[to]
-	have[to] = held{h.bytes + x.chunk.Bytes, h.chunks + 1}
+	have[to.index].take(x)
 	c.move(x, to, reason)
 }

@@ -17,8 +17,12 @@ const (
 	Count Reason = "count"
 )
 
-// Load is what is asked of a chunk, per second.
-type Load struct{ Reads, Writes float64 }
+// Load is what is asked of a chunk, per second, and how many bytes of it are in its owner's
+// memory alone: they will be in segments before long.
+type Load struct {
+	Reads, Writes float64
+	Unflushed     int64
+}
 
 func (l Load) sum() float64 { return l.Reads + l.Writes }
 
@@ -29,8 +33,10 @@ type Input struct {
 	Settings balancing.Settings
 	// NowMillis is the wall clock: for windows and for waits after failures.
 	NowMillis int64
-	// Loads are by chunk; nil: not known, and the rule is left out.
+	// Loads are by chunk; nil: not known, and the rule is left out. Calm leaves it out, too,
+	// while rates tell of the past; sizes count.
 	Loads map[manifest.ChunkID]Load
+	Calm  bool
 	// Failures are the chunks that wait (balancing.Round).
 	Failures []balancing.Failure
 }
@@ -41,7 +47,8 @@ type Action struct {
 	Namespace string
 	From, To  manifest.ShardID
 	Reason    Reason
-	// Bytes are the chunk's in segments, which the move does not touch. Small: below 1 % of
+	// Bytes are the chunk's: those in segments, which the move does not touch, and those that
+	// its owner will flush. Small: below 1 % of
 	// the chunk size; many of them go in one commit.
 	Bytes int64
 	Small bool
@@ -82,7 +89,7 @@ func Make(in Input) Plan {
 			g.deal()
 		}
 	}
-	if in.Loads != nil && in.Settings.Policy != balancing.ByCount {
+	if in.Loads != nil && !in.Calm && in.Settings.Policy != balancing.ByCount {
 		w.calm()
 	}
 	for _, reason := range []Reason{Drain, Zone, Size, Busy, Count} {

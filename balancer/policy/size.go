@@ -16,11 +16,11 @@ func (g *group) threshold() int64 { return sizeFactor * g.c.target }
 
 // spread is what the shards of the group differ by.
 func (g *group) spread() int64 {
-	most, least := ends(g.shards, func(s *shard) int64 { return g.bytes[s] })
+	most, least := ends(g.shards, func(s *shard) int64 { return g.bytes[s.index] })
 	if most == nil {
 		return 0
 	}
-	return g.bytes[most] - g.bytes[least]
+	return g.bytes[most.index] - g.bytes[least.index]
 }
 
 // evenBySize moves chunks from the shard with the most bytes to the one with the fewest,
@@ -30,8 +30,8 @@ func (g *group) evenBySize() {
 		return
 	}
 	for moved := 0; moved < LargeMax && g.spread() >= g.threshold(); moved++ {
-		most, least := ends(g.shards, func(s *shard) int64 { return g.bytes[s] })
-		x := g.pickBySize(most, g.bytes[most]-g.bytes[least])
+		most, least := ends(g.shards, func(s *shard) int64 { return g.bytes[s.index] })
+		x := g.pickBySize(most, g.bytes[most.index]-g.bytes[least.index])
 		if x == nil {
 			g.stuck(Size, most, g.indivisible(most))
 			return
@@ -47,7 +47,7 @@ func (g *group) pickBySize(from *shard, diff int64) *item {
 	var fit []*item
 	for _, limit := range []int64{diff / 2, diff - 1} {
 		for _, x := range g.items {
-			if x.on == from && !x.fixed() && !x.small && x.chunk.Bytes <= limit {
+			if x.on == from && !x.fixed() && !x.small && x.bytes <= limit {
 				fit = append(fit, x)
 			}
 		}
@@ -59,7 +59,7 @@ func (g *group) pickBySize(from *shard, diff int64) *item {
 		return nil
 	}
 	return slices.MinFunc(fit, func(a, b *item) int {
-		return cmp.Or(cmp.Compare(a.load, b.load), -cmp.Compare(a.chunk.Bytes, b.chunk.Bytes))
+		return cmp.Or(cmp.Compare(a.load, b.load), -cmp.Compare(a.bytes, b.bytes))
 	})
 }
 
@@ -69,8 +69,8 @@ func (g *group) evenByCount() {
 		return
 	}
 	for range LargeMax {
-		most, least := ends(g.shards, func(s *shard) int { return g.chunks[s] })
-		if (g.chunks[most]-countAbove)*len(g.shards) <= len(g.items) {
+		most, least := ends(g.shards, func(s *shard) int { return g.chunks[s.index] })
+		if (g.chunks[most.index]-countAbove)*len(g.shards) <= len(g.items) {
 			return
 		}
 		var last *item

@@ -18,7 +18,8 @@ type work struct {
 
 // shard is one with what a plan gives it.
 type shard struct {
-	id manifest.ShardID
+	id    manifest.ShardID
+	index int // among all
 	// takes: chunks can go to it. drains: it is to be emptied. free: nobody holds it.
 	takes, drains, free bool
 	zones               *manifest.Shard
@@ -33,6 +34,7 @@ type collection struct {
 	info    *manifest.Collection
 	target  int64 // bytes that a chunk is meant to have
 	items   []*item
+	spread  []*group // once asked for
 	actions []Action
 	// stuck are chunks that should move and cannot, each with a sentence.
 	stuck []stuck
@@ -49,6 +51,7 @@ type item struct {
 	on    *shard
 	zone  string // "": none
 	cross bool   // it reaches over the end of a zone
+	bytes int64  // in segments and, as far as owners told, in memory
 	small bool
 	dealt bool // small, and spread by number
 	load  float64
@@ -69,7 +72,7 @@ func newWork(in Input) *work {
 	}
 	for _, h := range in.State.Shards() {
 		_, wish := balancing.Draining(in.State, h.ID)
-		s := &shard{id: h.ID, zones: h, free: h.Status == manifest.ShardFree, drains: wish || h.Status == manifest.ShardDraining}
+		s := &shard{id: h.ID, index: len(w.shards), zones: h, free: h.Status == manifest.ShardFree, drains: wish || h.Status == manifest.ShardDraining}
 		s.takes = !s.free && !s.drains
 		w.shards = append(w.shards, s)
 		w.byID[h.ID] = s
@@ -82,15 +85,24 @@ func newWork(in Input) *work {
 
 func (w *work) add(info *manifest.Collection) {
 	c := &collection{w: w, info: info, target: w.in.State.ChunkSize(info)}
+	all := make([]item, w.in.State.NumChunks(info.ID))
+	c.items = make([]*item, 0, len(all))
+	var on *shard
 	for chunk := range w.in.State.Chunks(info.ID) {
-		x := &item{chunk: chunk, on: w.byID[chunk.Shard], small: chunk.Bytes*smallShare < c.target, load: w.in.Loads[chunk.ID].sum()}
+		if on == nil || on.id != chunk.Shard {
+			on = w.byID[chunk.Shard]
+		}
+		load := w.in.Loads[chunk.ID]
+		x := &all[len(c.items)]
+		x.chunk, x.on, x.load, x.bytes = chunk, on, load.sum(), chunk.Bytes+load.Unflushed
+		x.small = x.bytes*smallShare < c.target
 		x.waits = w.failures[chunk.ID]
 		if z, inside := info.ZoneOf(chunk.Range); z != nil {
 			x.zone = z.Zone
 		} else {
 			x.cross = !inside
 		}
-		x.on.bytes += chunk.Bytes
+		x.on.bytes += x.bytes
 		x.on.chunks++
 		x.on.load += x.load
 		c.items = append(c.items, x)
@@ -125,12 +137,12 @@ func (c *collection) move(x *item, to *shard, reason Reason) {
 		if s == x.on {
 			sign = -1
 		}
-		s.bytes += sign * x.chunk.Bytes
+		s.bytes += sign * x.bytes
 		s.chunks += int(sign)
 		s.load += float64(sign) * x.load
 	}
 	c.actions = append(c.actions, Action{
-		Chunk: x.chunk.At(), Namespace: c.info.Namespace(), From: x.on.id, To: to.id, Reason: reason, Bytes: x.chunk.Bytes, Small: x.small,
+		Chunk: x.chunk.At(), Namespace: c.info.Namespace(), From: x.on.id, To: to.id, Reason: reason, Bytes: x.bytes, Small: x.small,
 	})
 	x.on, x.moved = to, true
 }
@@ -149,17 +161,20 @@ type group struct {
 	zone   string
 	shards []*shard
 	items  []*item
-	bytes  map[*shard]int64
-	chunks map[*shard]int
-	small  map[*shard]int
+	// What each shard has of it, by the shard's index; small counts those that are dealt.
+	bytes         []int64
+	chunks, small []int
 }
 
 // groups are a collection's, in the order of their first chunk. Chunks that are where
 // nothing is evened out are in none.
+//
+// Requires: what must be elsewhere was moved. Later moves are the groups' own.
 func (c *collection) groups() (list []*group) {
-	if !c.info.Sharded {
-		return nil
+	if !c.info.Sharded || c.spread != nil {
+		return c.spread
 	}
+	n := len(c.w.shards)
 	byZone := map[string]*group{}
 	for _, x := range c.items {
 		if x.cross || !x.on.takes || x.zone != "" && !x.on.zones.InZone(x.zone) {
@@ -167,21 +182,22 @@ func (c *collection) groups() (list []*group) {
 		}
 		g := byZone[x.zone]
 		if g == nil {
-			g = &group{c: c, zone: x.zone, shards: c.w.takers(x.zone), bytes: map[*shard]int64{}, chunks: map[*shard]int{}, small: map[*shard]int{}}
+			g = &group{c: c, zone: x.zone, shards: c.w.takers(x.zone), bytes: make([]int64, n), chunks: make([]int, n), small: make([]int, n)}
 			byZone[x.zone] = g
 			list = append(list, g)
 		}
 		g.items = append(g.items, x)
 		g.count(x, 1)
 	}
+	c.spread = list
 	return list
 }
 
 func (g *group) count(x *item, sign int) {
-	g.bytes[x.on] += int64(sign) * x.chunk.Bytes
-	g.chunks[x.on] += sign
+	g.bytes[x.on.index] += int64(sign) * x.bytes
+	g.chunks[x.on.index] += sign
 	if x.dealt {
-		g.small[x.on] += sign
+		g.small[x.on.index] += sign
 	}
 }
 
