@@ -13,7 +13,8 @@ type Settings struct {
 	// Name says in errors and figures what is let in; "requests".
 	Name string
 	// Most is how many may be under way, and Least how many are always let in, however busy
-	// the process is; 1024 and 64.
+	// the process is; 1024 and 16: more would keep two processors busy for longer than who
+	// asks should wait, and fewer would leave them idle while a store takes its time.
 	Most, Least int
 	// QueueMax bounds those that wait, and WaitMax how long; 256 and 10 ms. Who is refused
 	// has waited no longer.
@@ -34,7 +35,7 @@ func (s Settings) withDefaults() Settings {
 		s.Most = 1024
 	}
 	if s.Least == 0 {
-		s.Least = min(64, s.Most)
+		s.Least = min(16, s.Most)
 	}
 	if s.QueueMax == 0 {
 		s.QueueMax = 256
@@ -88,7 +89,7 @@ func (g *Gate) Enter(ctx context.Context, left time.Duration) (Pass, error) {
 	}
 	now := g.host.Mono()
 	g.mu.Lock()
-	if len(g.queue) == 0 && g.inside < int(g.limit) {
+	if g.free() {
 		g.enter()
 		g.mu.Unlock()
 		return Pass{now, true}, nil
@@ -105,6 +106,23 @@ func (g *Gate) Enter(ctx context.Context, left time.Duration) (Pass, error) {
 	}
 	return Pass{g.host.Mono(), true}, nil
 }
+
+// Full refuses a request that Enter would refuse at once, and is for one that has not arrived
+// yet: it takes no place. left is as for Enter. Errors: Overloaded.
+func (g *Gate) Full(left time.Duration) error {
+	if g == nil {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.free() {
+		return nil
+	}
+	return g.hopeless(left)
+}
+
+// free: there is room, and nobody waits for it. Requires: the mutex.
+func (g *Gate) free() bool { return len(g.queue) == 0 && g.inside < int(g.limit) }
 
 // Pass lets a request in that continues what was let in before: it is counted, and never
 // refused.

@@ -222,7 +222,11 @@ func (s *Store) Retries(ctx context.Context, v View, now int64) ([]segment.Retry
 	if err != nil {
 		return nil, err
 	}
-	var live []segment.RetryEntry
+	n := 0
+	for _, part := range found {
+		n += len(part)
+	}
+	live := make([]segment.RetryEntry, 0, n)
 	for _, part := range found {
 		for _, e := range part {
 			if e.ExpiresAt > now {

@@ -65,7 +65,9 @@ func (p *part) takeRetries(c *chunk, floor manifest.Position, now int64) {
 	if broken(retriesNotFlushed) {
 		return
 	}
-	for _, e := range c.retries.unflushed(floor) {
+	list := c.retries.unflushed(floor)
+	p.retries = make([]segment.RetryEntry, 0, len(list))
+	for _, e := range list {
 		if e.ExpiresAt <= now {
 			continue
 		}

@@ -32,7 +32,8 @@ type metered struct {
 
 func newMetered(prices Prices) *metered {
 	m := &metered{registry: prometheus.NewRegistry(), prices: prices}
-	m.registry.MustRegister(m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	scheduler := collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsScheduler))
+	m.registry.MustRegister(m, scheduler, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
@@ -104,6 +105,7 @@ var (
 	commandsDesc = desc("commands_total", "Requests of drivers.")
 	panicsDesc   = desc("command_panics_total", "Requests of drivers that ended in a panic.")
 	bufferedDesc = desc("buffered_bytes", "Messages being read, handled or sent.")
+	timesDesc    = desc("request_seconds", "From when a driver's request begins to arrive until its reply is sent: what was answered, and what was refused at the door.", "outcome")
 	refusedDesc  = desc("refused_total", "What was refused for want of room, by reason.", "reason")
 	usedDesc     = desc("bound_used", "How much of a bound is used: requests under way, or bytes.", "bound")
 	boundDesc    = desc("bound_limit", "The bound; that of requests moves with the load.", "bound")
@@ -242,4 +244,17 @@ func collectServer(out chan<- prometheus.Metric, s wire.Stats) {
 	counter(out, panicsDesc, float64(s.Panics))
 	gauge(out, bufferedDesc, float64(s.Buffered))
 	counter(out, refusedDesc, float64(s.Refused), "connections")
+	histogram(out, timesDesc, s.Answers, "answered")
+	histogram(out, timesDesc, s.Refusals, "refused")
+}
+
+func histogram(out chan<- prometheus.Metric, d *prometheus.Desc, t wire.Times, labels ...string) {
+	var n uint64
+	below := make(map[float64]uint64, len(wire.TimesBounds))
+	for i, bound := range wire.TimesBounds {
+		n += uint64(t.Counts[i])
+		below[bound.Seconds()] = n
+	}
+	n += uint64(t.Counts[len(wire.TimesBounds)])
+	out <- prometheus.MustNewConstHistogram(d, n, t.Sum.Seconds(), below, labels...)
 }

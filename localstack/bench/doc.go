@@ -35,7 +35,10 @@
 // TestOverload finds out how much the real binary can do on a store as slow as S3, and sends it
 // four times as much over 1,500 connections: what it accepts must be answered about as fast as
 // without load, the rest refused at once with an error that drivers retry, within its memory.
-// Only a machine that does nothing else tells the truth about the times. The long form:
+// Only a machine that does nothing else tells the truth about the times. The clients and the
+// store share its processors with the process, and what they measure has their own waits in it:
+// so it also says what the process measured itself, from the header of a message to its reply,
+// and how long goroutines waited for a processor on either side. The long form:
 //
 //	go test ./localstack/bench -run TestOverload -v -overload 5m
 //

@@ -255,7 +255,7 @@ func TestOverload(t *testing.T) {
 		t.Fatal(err)
 	}
 	drive(t, few, 0, time.Second) // the first chunk, caches, connections to the store
-	before := p.left(t, admin)
+	idle := p.left(t, admin)
 	unloaded := drive(t, few, 0, 5*time.Second)
 	closeAll(few)
 
@@ -269,7 +269,10 @@ func TestOverload(t *testing.T) {
 	}
 
 	conns := dialAll(t, p.addr, 1500)
+	before, own := scrape(t, admin), newLags()
 	a := drive(t, conns, 4*capacity, *overloadFor)
+	inside := scrape(t, admin).since(before)
+	clientLag := own.quantile(0.99)
 	closeAll(conns)
 	seconds := overloadFor.Seconds()
 	offered := float64(len(a.all())+len(a.refused)) / seconds
@@ -277,6 +280,8 @@ func TestOverload(t *testing.T) {
 	t.Logf("capacity %.0f/s; offered %.0f/s, %.1f times as much, for %v", capacity, offered, offered/capacity, *overloadFor)
 	t.Logf("accepted %.0f/s: p50 %v p99 %v (find %v, insert %v)", float64(len(a.all()))/seconds, at(a.all(), 0.5), at(a.all(), 0.99), at(a.accepted[find], 0.99), at(a.accepted[insert], 0.99))
 	t.Logf("refused %.0f/s: p50 %v p99 %v most %v", float64(len(a.refused))/seconds, at(a.refused, 0.5), at(a.refused, 0.99), at(a.refused, 1))
+	t.Logf("inside the process: accepted p50 %v p99 %v, refused p50 %v p99 %v; ready to run and waiting for a processor p99: %v there, %v in the client",
+		inside.quantile(answered, 0.5), inside.quantile(answered, 0.99), inside.quantile(refused, 0.5), inside.quantile(refused, 0.99), inside.quantile(lags, 0.99), clientLag)
 	for _, line := range strings.Split(get(t, admin, "/metrics"), "\n") {
 		if strings.HasPrefix(line, "granary_refused_total") || strings.HasPrefix(line, "granary_bound_limit") {
 			t.Log(line)
@@ -288,7 +293,7 @@ func TestOverload(t *testing.T) {
 	peak := p.peak(t)
 	t.Logf("resident at most %d MiB, of %d", peak>>20, limitMiB)
 	checkOverload(t, unloaded, a, peak)
-	p.settled(t, admin, before)
+	p.settled(t, admin, idle)
 	p.stop(t)
 }
 

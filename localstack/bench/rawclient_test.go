@@ -37,17 +37,32 @@ func dialRaw(addr string) (*raw, error) {
 	return c, nil
 }
 
-// message is an OP_MSG.
-func message(cmd bson.D) []byte {
-	body, err := bson.Marshal(cmd)
+// message is an OP_MSG; documents come behind the command, as drivers send them.
+func message(cmd bson.D, documents ...any) []byte {
+	var m []byte
+	for _, v := range []uint32{0, 1, 0, 2013, 0} {
+		m = binary.LittleEndian.AppendUint32(m, v)
+	}
+	m = append(append(m, 0), encoded(cmd)...)
+	if len(documents) > 0 {
+		m = append(m, 1)
+		start := len(m)
+		m = append(m, "\x00\x00\x00\x00documents\x00"...)
+		for _, d := range documents {
+			m = append(m, encoded(d)...)
+		}
+		binary.LittleEndian.PutUint32(m[start:], uint32(len(m)-start))
+	}
+	binary.LittleEndian.PutUint32(m, uint32(len(m)))
+	return m
+}
+
+func encoded(doc any) []byte {
+	b, err := bson.Marshal(doc)
 	if err != nil {
 		panic(err)
 	}
-	m := binary.LittleEndian.AppendUint32(nil, uint32(16+4+1+len(body)))
-	for _, v := range []uint32{1, 0, 2013, 0} {
-		m = binary.LittleEndian.AppendUint32(m, v)
-	}
-	return append(append(m, 0), body...)
+	return b
 }
 
 // roundTrip sends a message and returns the document of the reply, until the next call.
@@ -103,13 +118,13 @@ func newAsked(session int) *asked {
 	id = binary.BigEndian.AppendUint64(id, uint64(time.Now().UnixNano()))
 	lsid := bson.E{Key: "lsid", Value: bson.D{{Key: "id", Value: bson.Binary{Subtype: 4, Data: id}}}}
 	db := bson.E{Key: "$db", Value: "bench"}
-	var docs bson.A
+	var docs []any
 	for i := range insertDocs {
 		docs = append(docs, bson.D{{Key: "n", Value: i}, {Key: "note", Value: strings.Repeat(string(rune('a'+i%25)), 270)}})
 	}
 	a := &asked{}
 	a.message[find] = message(bson.D{{Key: "find", Value: "scanned"}, {Key: "filter", Value: bson.D{{Key: "n", Value: mark}}}, lsid, db})
-	a.message[insert] = message(bson.D{{Key: "insert", Value: "load"}, {Key: "documents", Value: docs}, lsid, {Key: "txnNumber", Value: mark}, db})
+	a.message[insert] = message(bson.D{{Key: "insert", Value: "load"}, lsid, {Key: "txnNumber", Value: mark}, db}, docs...)
 	for k, m := range a.message {
 		a.at[k] = bytes.Index(m, binary.LittleEndian.AppendUint64(nil, uint64(mark)))
 	}

@@ -280,6 +280,14 @@ func (s *Commands) run(ctx context.Context, m *wire.Request, p peer) (bson.Raw, 
 	return reply, nil
 }
 
+// Full refuses a request that has not arrived yet; see wire.Doorkeeper.
+func (s *Commands) Full(g wire.Glance) *mongoerr.Error {
+	if cmd := s.table[string(g.Command)]; cmd == nil || cmd.entry != queued {
+		return nil
+	}
+	return refusal(g, s.options.Gate.Full(g.MaxTime))
+}
+
 // Admit lets a request in, or refuses it at once; see wire.Doorkeeper.
 func (s *Commands) Admit(ctx context.Context, g wire.Glance) (admission.Pass, *mongoerr.Error) {
 	cmd := s.table[string(g.Command)]
@@ -290,17 +298,22 @@ func (s *Commands) Admit(ctx context.Context, g wire.Glance) (admission.Pass, *m
 		return s.options.Gate.Pass(), nil
 	}
 	pass, err := s.options.Gate.Enter(ctx, g.MaxTime)
+	return pass, refusal(g, err)
+}
+
+// refusal is an error of a Gate as a client sees it; nil for nil.
+func refusal(g wire.Glance, err error) *mongoerr.Error {
 	switch {
 	case err == nil:
-		return pass, nil
+		return nil
 	case !errors.Is(err, admission.Overloaded):
-		return pass, router.MongoError(err)
+		return router.MongoError(err)
 	}
 	m := admission.MongoError(err)
 	if g.Retryable {
 		m.Labels = append(m.Labels, router.RetryableWrite)
 	}
-	return pass, m
+	return m
 }
 
 // Leave takes a pass of Admit back.

@@ -17,6 +17,9 @@ import (
 // maxMetadata is how much of a client's description of itself is kept; a larger one is not.
 const maxMetadata = 512
 
+// inBytes is the buffer of what a client sends: headers, and messages that are small.
+const inBytes = 4 << 10
+
 // Conn is one client connection.
 type Conn struct {
 	// State is the Handler's own, for what it keeps per connection. It is touched only
@@ -33,7 +36,10 @@ type Conn struct {
 	parser parser   // worker only
 	meta   bson.Raw // worker only
 	limit  atomic.Int32
-	timers timers
+	// underway are the messages that the reader gave to the worker, and which that is not done
+	// with.
+	underway atomic.Int32
+	timers   timers
 	// The contexts of requests, which live as long as the connection: serving ends when the
 	// server cuts off, alive also when the client has gone.
 	serving context.Context
@@ -48,7 +54,7 @@ type Conn struct {
 
 func newConn(ctx context.Context, s *Server, group *sync.WaitGroup, id int64, nc net.Conn) *Conn {
 	c := &Conn{
-		s: s, group: group, id: id, nc: nc, in: bufio.NewReaderSize(nc, 4<<10),
+		s: s, group: group, id: id, nc: nc, in: bufio.NewReaderSize(nc, inBytes),
 		log: s.o.Log.With("connection", id, "remote", nc.RemoteAddr().String()),
 	}
 	c.serving, c.kill = context.WithCancel(ctx)
@@ -91,7 +97,8 @@ func (c *Conn) serve() {
 		c.read(incoming)
 	})
 	for m := range incoming {
-		ok := c.process(m)
+		ok := c.process(m, func() bool { return c.answer(m) })
+		c.underway.Add(-1)
 		c.s.memory.put(m.body)
 		if !ok {
 			break
@@ -115,6 +122,10 @@ func (c *Conn) read(incoming chan<- message) {
 			c.log.Debug("connection ends", "reason", err)
 			return
 		}
+		if m.answered {
+			continue
+		}
+		c.underway.Add(1)
 		select {
 		case incoming <- m:
 		case <-c.alive.Done():
@@ -127,13 +138,13 @@ func (c *Conn) read(incoming chan<- message) {
 	}
 }
 
-// process answers one message; false when it was the last.
-func (c *Conn) process(m message) bool {
+// process has one message answered; false when it was the last.
+func (c *Conn) process(m message, answer func() bool) bool {
 	if !c.begin() {
 		return false
 	}
 	c.timers.set(waiting, 0)
-	ok := c.answer(m)
+	ok := answer()
 	c.timers.set(waiting, c.s.o.Host.Mono()+c.s.o.IdleTimeout)
 	return c.end() && ok
 }
@@ -181,14 +192,18 @@ func (c *Conn) answer(m message) bool {
 	defer c.parser.reset()
 	pass, moreToCome, full := c.admit(m)
 	if full != nil {
-		return c.reply(m, &Request{MoreToCome: moreToCome}, ErrorReply(full))
+		return c.turnedAway(m, moreToCome, full)
 	}
 	r, refusal := c.parse(m)
 	if refusal == nil {
 		c.greet(r)
 		doc := c.handle(r)
 		c.leave(pass) // a client that is slow to take its reply keeps nobody out
-		return c.reply(m, r, doc)
+		ok := c.reply(m, r, doc)
+		if !isHello(r.Command) { // these wait on purpose
+			c.s.answers.add(c.s.o.Host.Mono() - m.began)
+		}
+		return ok
 	}
 	c.leave(pass)
 	c.log.Debug("message refused", "reason", refusal.err)

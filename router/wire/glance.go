@@ -3,6 +3,8 @@ package wire
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
+	"net"
 	"time"
 
 	"github.com/granarydb/granary/chunkstore/admission"
@@ -13,6 +15,10 @@ import (
 // Doorkeeper is what a Handler may also be: it is asked before a message is looked through, so
 // that one that is refused costs little more than its bytes.
 type Doorkeeper interface {
+	// Full refuses a request that Admit would refuse at once if it came now; nil: it may try.
+	// It is asked while most of the message is still to come, and takes no place: who is slow
+	// to send keeps nobody out.
+	Full(g Glance) *mongoerr.Error
 	// Admit lets a request in, perhaps after a short wait, or refuses it.
 	Admit(ctx context.Context, g Glance) (admission.Pass, *mongoerr.Error)
 	// Leave takes a pass back, after Handle and before the reply is taken.
@@ -26,7 +32,7 @@ type Glance struct {
 	Command []byte
 	// MaxTime is maxTimeMS; 0: none.
 	MaxTime time.Duration
-	// Retryable: there is a txnNumber.
+	// Retryable: there is a txnNumber, or there may be one in what was not looked at.
 	Retryable bool
 	// moreToCome: nobody waits for a reply.
 	moreToCome bool
@@ -35,7 +41,12 @@ type Glance struct {
 // glanceFields is how many fields of a command are looked at.
 const glanceFields = 64
 
-// glance looks at the top level of the body of an OP_MSG, by the lengths that it says.
+// glanceBytes is how much of a message is looked at before the rest has come: what the buffer of
+// a connection has besides the header. Drivers send what they want first, and documents last.
+const glanceBytes = inBytes - headerSize
+
+// glance looks at the top level of the body of an OP_MSG, by the lengths that it says. b may be
+// only the beginning of it.
 func glance(b []byte) (g Glance) {
 	if len(b) < 4 {
 		return g
@@ -48,15 +59,16 @@ func glance(b []byte) (g Glance) {
 		}
 		b = b[1+size:]
 	}
-	if len(b) == 0 {
+	if len(b) < 1+5 || binary.LittleEndian.Uint32(b[1:]) < 5 {
 		return g
 	}
-	size, ok := lengthOf(b[1:])
-	if !ok {
-		return g
+	rest := b[1+4:]
+	size, whole := lengthOf(b[1:])
+	if whole {
+		rest = b[1+4 : 1+size-1]
 	}
-	rest := b[1+4 : 1+size-1]
-	for n := range glanceFields {
+	n := 0
+	for ; n < glanceFields && len(rest) > 0; n++ {
 		e, next, ok := bsoncore.ReadElement(rest)
 		if !ok {
 			break
@@ -75,7 +87,45 @@ func glance(b []byte) (g Glance) {
 		}
 		rest = next
 	}
+	if !whole || n == glanceFields { // who did not ask for it does not look for the label
+		g.Retryable = true
+	}
 	return g
+}
+
+// turnAway answers the message that has just begun, when there is no room for it; n bytes of it
+// are still to come, and are passed over. All of that is the reader's: waking the worker only to
+// say no would cost as much again, when there is least to spare. false: it is not refused yet.
+func (c *Conn) turnAway(m message, n int) (bool, error) {
+	d := c.s.door
+	if d == nil || m.header.opcode != opMsg || n == 0 || c.underway.Load() > 0 {
+		return false, nil
+	}
+	c.timers.set(reading, c.s.o.Host.Mono()+c.s.o.StallTimeout)
+	b, err := c.in.Peek(min(n, glanceBytes))
+	if err != nil {
+		return false, fmt.Errorf("message of %d bytes: %w", m.header.length, err)
+	}
+	g := glance(b)
+	full := d.Full(g)
+	if full == nil {
+		return false, nil
+	}
+	if err := c.passOver(m, n); err != nil {
+		return true, err
+	}
+	c.timers.set(reading, 0)
+	if !c.process(m, func() bool { return c.turnedAway(m, g.moreToCome, full) }) {
+		return true, net.ErrClosed
+	}
+	return true, nil
+}
+
+// turnedAway says so.
+func (c *Conn) turnedAway(m message, moreToCome bool, full *mongoerr.Error) bool {
+	ok := c.reply(m, &Request{MoreToCome: moreToCome}, ErrorReply(full))
+	c.s.refusals.add(c.s.o.Host.Mono() - m.began)
+	return ok
 }
 
 // admit asks the Doorkeeper, if there is one.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/granarydb/granary/chunkstore/admission"
@@ -69,6 +70,17 @@ func (d *doored) Admit(_ context.Context, g Glance) (admission.Pass, *mongoerr.E
 	return admission.Pass{}, nil
 }
 
+func (d *doored) Full(g Glance) *mongoerr.Error {
+	if string(g.Command) != "early" {
+		return nil
+	}
+	e := admission.MongoError(admission.Refuse("full"))
+	if g.Retryable {
+		e.Labels = append(e.Labels, retryableWrite)
+	}
+	return e
+}
+
 func (d *doored) Leave(admission.Pass) { d.inside.Add(-1) }
 
 // A message that is refused is not looked through, and the connection goes on; a pass is given
@@ -106,4 +118,72 @@ func TestDoorkeeperIsAskedFirst(t *testing.T) {
 			t.Errorf("%d passes were kept", n)
 		}
 	})
+}
+
+// What is refused while it arrives is not handled, takes no memory that stays, and the next
+// message of the connection is found behind it, however long it is and wherever its documents
+// are; it is the worker that answers while the worker has something to do.
+func TestWhatIsRefusedAtTheDoorIsPassedOver(t *testing.T) {
+	var began chan struct{} // of the bubble
+	d := &doored{handlerFunc: func(_ context.Context, _ *Conn, m *Request) bson.Raw {
+		switch m.Command {
+		case "early":
+			t.Error("it was handled")
+		case "slow":
+			close(began)
+			time.Sleep(time.Second)
+		}
+		return okReply
+	}}
+	serve(t, d, nil, func(t *testing.T, s *Server, l *pipeListener) {
+		c := l.dial()
+		defer c.close()
+		began = make(chan struct{})
+		c.roundTrip(t, msg(1, 0, command(bson.E{Key: "hello", Value: 1})))
+		early := bson.E{Key: "early", Value: 1}
+		txn := bson.E{Key: "txnNumber", Value: int64(1)}
+		for _, n := range []int{0, 100, inBytes - 100, inBytes, step, step + 1, 1 << 20} {
+			long := bson.E{Key: "s", Value: strings.Repeat("x", n)}
+			for _, fields := range [][]bson.E{{early, txn, long}, {early, long, txn}, {early, long}} {
+				doc := c.roundTrip(t, msg(1, 0, command(fields...)))
+				if code, _ := doc.Lookup("code").AsInt64OK(); code != int64(mongoerr.ExceededTimeLimit) {
+					t.Errorf("%d bytes: %v", n, doc)
+				}
+				// What is not looked at may be a write that can be sent again.
+				want := len(fields) == 3 || n >= inBytes
+				if got := strings.Contains(doc.Lookup("errorLabels").String(), retryableWrite); got != want {
+					t.Errorf("%d bytes, %s last: labelled %v", n, fields[len(fields)-1].Key, got)
+				}
+			}
+			c.send(t, msg(1, flagMoreToCome, command(early, bson.E{Key: "s", Value: strings.Repeat("x", n)}))) // no reply
+			if doc := c.roundTrip(t, ping()); !bytes.Equal(doc, okReply) {
+				t.Errorf("behind %d bytes: %v", n, doc)
+			}
+		}
+		synctest.Wait()
+		if st := s.Stats(); st.Buffered > inBytes || sum(st.Refusals) != 7*4 || sum(st.Answers) != 7 {
+			t.Errorf("%+v", st)
+		}
+		c.send(t, msg(1, 0, command(bson.E{Key: "slow", Value: 1})))
+		<-began
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			c.send(t, msg(2, 0, command(bson.E{Key: "refused", Value: 1})))
+		}()
+		if _, doc := c.receive(t); !bytes.Equal(doc, okReply) {
+			t.Errorf("the reply to the first of two: %v", doc)
+		}
+		if _, doc := c.receive(t); doc.Lookup("ok").Double() != 0 {
+			t.Errorf("the reply to the second of two: %v", doc)
+		}
+		<-done
+	})
+}
+
+func sum(t Times) (n int64) {
+	for _, c := range t.Counts {
+		n += c
+	}
+	return n
 }

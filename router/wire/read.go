@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/granarydb/granary/chunkstore/admission"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
@@ -24,11 +25,14 @@ func readHeader(b []byte) header {
 }
 
 // message is a message as it was read. body is what follows the header; nil when the
-// message was refused by its header or for want of memory.
+// message was refused by its header or for want of memory, or answered already.
 type message struct {
 	header  header
+	began   time.Duration // Mono when the header was there
 	body    *buffer
 	refused *refusal
+	// answered: there was no room for it, and it was told so.
+	answered bool
 }
 
 // browserAnswer is for people who point a browser at the port.
@@ -41,7 +45,7 @@ func (c *Conn) readMessage() (message, error) {
 	if _, err := io.ReadFull(c.in, c.head[:]); err != nil {
 		return message{}, err
 	}
-	m := message{header: readHeader(c.head[:])}
+	m := message{header: readHeader(c.head[:]), began: c.s.o.Host.Mono()}
 	limit := c.limit.Load()
 	switch h := m.header; {
 	case string(c.head[:4]) == "GET ":
@@ -59,7 +63,12 @@ func (c *Conn) readMessage() (message, error) {
 		return m, nil
 	}
 	defer c.timers.set(reading, 0)
-	return c.readBody(m, int(m.header.length)-headerSize)
+	n := int(m.header.length) - headerSize
+	if done, err := c.turnAway(m, n); done || err != nil {
+		m.answered = done
+		return m, err
+	}
+	return c.readBody(m, n)
 }
 
 // readBody reads n bytes, and takes memory only as they arrive.
@@ -91,19 +100,46 @@ func (c *Conn) readBody(m message, n int) (message, error) {
 // refuseBody passes over the rest of a body of n bytes that there is no memory for, so that
 // the connection can go on: a client that lost it would open another, and that costs more.
 func (c *Conn) refuseBody(m message, n, rest int) (message, error) {
-	for rest > 0 {
-		c.timers.set(reading, c.s.o.Host.Mono()+c.s.o.StallTimeout)
-		passed, err := c.in.Discard(min(rest, step))
-		if err != nil {
-			return m, fmt.Errorf("message of %d bytes: %w", m.header.length, err)
-		}
-		rest -= passed
+	if err := c.passOver(m, rest); err != nil {
+		return m, err
 	}
 	refused := admission.MongoError(c.s.memory.account.Refusal(int64(n)))
 	// It may be a write that can be sent again; nobody looks for this label elsewhere.
 	refused.Labels = append(refused.Labels, retryableWrite)
 	m.refused = &refusal{err: refused}
 	return m, nil
+}
+
+// passOver reads the last n bytes of a message into nothing: in large pieces where there is memory
+// for one, since each piece is a call of the system.
+func (c *Conn) passOver(m message, n int) error {
+	if n -= c.discard(n); n == 0 {
+		return nil
+	}
+	b, ok := c.s.memory.try(min(n, step))
+	if ok {
+		defer c.s.memory.put(b)
+	}
+	for err := error(nil); n > 0; {
+		c.timers.set(reading, c.s.o.Host.Mono()+c.s.o.StallTimeout)
+		passed := min(n, step)
+		if ok {
+			passed, err = io.ReadFull(c.in, b.b[:min(n, cap(b.b))])
+		} else {
+			passed, err = c.in.Discard(passed)
+		}
+		if err != nil {
+			return fmt.Errorf("message of %d bytes: %w", m.header.length, err)
+		}
+		n -= passed
+	}
+	return nil
+}
+
+// discard drops what has been read of the next n bytes.
+func (c *Conn) discard(n int) int {
+	n, _ = c.in.Discard(min(n, c.in.Buffered()))
+	return n
 }
 
 // retryableWrite labels an error whose write a driver may send again.

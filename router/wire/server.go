@@ -20,6 +20,9 @@
 //	socket --> one message, its length --> parse, validate --> Handler --> one write --> socket
 //	           checked, read as it comes   recover
 //
+// A message that there is no room for is answered by the reader, from a look at its beginning:
+// its bytes are passed over, and the worker is not woken.
+//
 // The worker does one request after the other. The reader waits for the next message
 // meanwhile, which is how it notices that the client has gone: the context of the request
 // is then cancelled, unless nobody waits for its reply anyway.
@@ -86,6 +89,8 @@ type Server struct {
 	refused  atomic.Int64
 	requests atomic.Int64
 	panics   atomic.Int64
+	answers  times
+	refusals times
 }
 
 // NewServer makes a server whose requests h answers. It panics when a required option is
@@ -109,6 +114,10 @@ type Stats struct {
 	Requests int64 // given to the Handler
 	Panics   int64 // of the Handler
 	Buffered int64 // bytes of messages now
+	// Answers and Refusals are how long messages took, from when their header was there until
+	// the system had the reply: those that a Handler answered, but for hello, and those that
+	// its Doorkeeper refused.
+	Answers, Refusals Times
 }
 
 // Stats is a snapshot of the counters.
@@ -119,6 +128,7 @@ func (s *Server) Stats() Stats {
 	return Stats{
 		Open: open, Limit: s.o.MaxConns, Accepted: s.accepted.Load(), Refused: s.refused.Load(),
 		Requests: s.requests.Load(), Panics: s.panics.Load(), Buffered: s.memory.lent.Load(),
+		Answers: s.answers.read(), Refusals: s.refusals.read(),
 	}
 }
 
