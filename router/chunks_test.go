@@ -3,6 +3,7 @@ package router_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"github.com/granarydb/granary/chunkstore/mongoerr"
@@ -124,5 +125,39 @@ func TestAChunkOfOneValueIsNotCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		same(t, 2, len(layout(c)))
+	})
+}
+
+// A median is asked of the chunk's owner, and that is another one by the time it is asked: the
+// client does not hear of it.
+func TestAChunkIsCutWhileItMoves(t *testing.T) {
+	in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
+		shard(t, c.Router, `{"_id": 1}`)
+		rows(t, c.Router, 30)
+		coll := c.State().CollectionByName("db", "c")
+		var asked atomic.Int64
+		c.Fate(func(m routertest.Message) routertest.Fate {
+			n := asked.Add(1)
+			if m.Verb != "read" || n > 4 {
+				return routertest.Deliver
+			}
+			for _, h := range c.State().Shards() {
+				if h.ID != m.Shard {
+					c.Move(coll, []byte{1}, h.ID)
+					break
+				}
+			}
+			if n%2 == 0 {
+				return routertest.LoseRequest
+			}
+			return routertest.Deliver
+		})
+		if err := c.Router.SplitChunk(t.Context(), ns, router.Where{Find: raw(t, `{"_id": 7}`)}, 0); err != nil {
+			t.Fatal(err)
+		}
+		c.Fate(nil)
+		if n := asked.Load(); n < 4 || len(layout(c)) != 2 || counted(t, c.Router, `{}`) != 30 {
+			t.Errorf("after %d messages: %v, %d documents", n, layout(c), counted(t, c.Router, `{}`))
+		}
 	})
 }

@@ -127,8 +127,15 @@ func (r *Router) changeKnown(ctx context.Context, a *attempts, plan func(*manife
 func (r *Router) changeFrom(ctx context.Context, a *attempts, s *manifest.State, plan func(*manifest.State) ([]manifest.Change, error)) (*manifest.State, error) {
 	for {
 		changes, err := plan(s)
-		if err != nil || len(changes) == 0 {
-			return s, err
+		if err != nil { // of what an owner was asked, perhaps, which was another one meanwhile
+			if err := a.again(ctx, err); err != nil {
+				return s, err
+			}
+			s = r.root.State()
+			continue
+		}
+		if len(changes) == 0 {
+			return s, nil
 		}
 		edit := manifest.Edit{Op: r.host.ID16(), Changes: changes, Millis: r.host.Wall().UnixMilli()}
 		next, err := r.root.Commit(ctx, edit)
