@@ -81,11 +81,7 @@ func (c *Compaction) Inputs() []manifest.SegmentRef { return c.Chunk.Refs[c.From
 // alone: that job compares references, and must not miss a deletion.
 func Compactions(s *manifest.State, mine func(*manifest.Shard) bool, set MergeSettings) []Compaction {
 	m := merger{set: set.withDefaults(), used: make(map[manifest.SegmentID]uint64)}
-	for c := range s.AllChunks() {
-		for i := range c.Refs {
-			m.used[c.Refs[i].Segment] += c.Refs[i].Bytes
-		}
-	}
+	m.weigh(s)
 	var list []Compaction
 	for _, coll := range s.Collections() {
 		if s.Resharding(coll.Namespace()) {
@@ -107,8 +103,32 @@ func Compactions(s *manifest.State, mine func(*manifest.Shard) bool, set MergeSe
 }
 
 type merger struct {
-	set  MergeSettings
-	used map[manifest.SegmentID]uint64 // bytes of a segment that any chunk refers to
+	set MergeSettings
+	// used is the bytes of a segment that any chunk refers to, of segments of which some chunk
+	// refers to less than half.
+	used map[manifest.SegmentID]uint64
+	runs []sorted // of the chunk at hand
+}
+
+// weigh fills used. Most segments are one chunk's, and need no place in it.
+func (m *merger) weigh(s *manifest.State) {
+	for c := range s.AllChunks() {
+		for i := range c.Refs {
+			if m.suspect(&c.Refs[i]) {
+				m.used[c.Refs[i].Segment] = 0
+			}
+		}
+	}
+	if len(m.used) == 0 {
+		return
+	}
+	for c := range s.AllChunks() {
+		for i := range c.Refs {
+			if n, ok := m.used[c.Refs[i].Segment]; ok {
+				m.used[c.Refs[i].Segment] = n + c.Refs[i].Bytes
+			}
+		}
+	}
 }
 
 // chunk is what one chunk needs most.
@@ -118,13 +138,10 @@ func (m *merger) chunk(c *manifest.Chunk) (Compaction, bool) {
 			return m.job(c, i, i+1, Clipped, "most of the segment belongs to no chunk"), true
 		}
 	}
-	runs := sortedRuns(c)
-	if from, to, ok := m.tier(runs); ok {
-		return m.job(c, runs[from].from, runs[to-1].to, Tiered, fmt.Sprintf("%d segments of about one size", to-from)), true
-	}
-	if n := len(runs); n > m.set.Refs && n >= m.set.Fan {
-		from := m.cheapest(runs)
-		return m.job(c, runs[from].from, runs[from+m.set.Fan-1].to, Crowded, fmt.Sprintf("%d segments, at most %d are wanted", n, m.set.Refs)), true
+	if len(c.Refs) >= m.set.Fan {
+		if job, ok := m.stacked(c); ok {
+			return job, true
+		}
 	}
 	if dead, live := m.garbage(c); float64(dead) > m.set.Garbage*float64(live) {
 		return m.job(c, 0, len(c.Refs), Obsolete, fmt.Sprintf("%d rows are hidden or deletions, %d live", dead, live)), true
@@ -132,11 +149,33 @@ func (m *merger) chunk(c *manifest.Chunk) (Compaction, bool) {
 	return Compaction{}, false
 }
 
+// stacked is a chunk that has too many segments, of about one size or at all.
+func (m *merger) stacked(c *manifest.Chunk) (Compaction, bool) {
+	m.runs = appendRuns(m.runs[:0], c)
+	runs := m.runs
+	if from, to, ok := m.tier(runs); ok {
+		return m.job(c, runs[from].from, runs[to-1].to, Tiered, fmt.Sprintf("%d segments of about one size", to-from)), true
+	}
+	if n := len(runs); n > m.set.Refs && n >= m.set.Fan {
+		from := m.cheapest(runs)
+		return m.job(c, runs[from].from, runs[from+m.set.Fan-1].to, Crowded, fmt.Sprintf("%d segments, at most %d are wanted", n, m.set.Refs)), true
+	}
+	return Compaction{}, false
+}
+
 // clipped reports whether less than half of a segment is in use. What a job wrote for one
 // chunk and was not cut since is never written again for that: it would come out the same.
 func (m *merger) clipped(r *manifest.SegmentRef) bool {
+	return m.suspect(r) && 2*m.used[r.Segment] < r.Size
+}
+
+// suspect reports whether less than half of a segment is in use as far as one reference tells.
+func (m *merger) suspect(r *manifest.SegmentRef) bool {
+	if r.Size <= m.set.Unused || 2*r.Bytes >= r.Size || r.Rows == 0 {
+		return false
+	}
 	cut := bytes.Compare(r.MinKey, r.Clip.Min) < 0 || len(r.Clip.Max) > 0 && bytes.Compare(r.MaxKey, r.Clip.Max) >= 0
-	return (cut || r.Segment.Creator.Kind != manifest.CreatorJob) && r.Rows > 0 && r.Size > m.set.Unused && 2*m.used[r.Segment] < r.Size
+	return cut || r.Segment.Creator.Kind != manifest.CreatorJob
 }
 
 // sorted is a part of a chunk's references that one merge wrote: together they are one segment,
@@ -146,7 +185,7 @@ type sorted struct {
 	bytes    uint64
 }
 
-func sortedRuns(c *manifest.Chunk) (runs []sorted) {
+func appendRuns(runs []sorted, c *manifest.Chunk) []sorted {
 	for i := range c.Refs {
 		r := &c.Refs[i]
 		if i > 0 && follows(&c.Refs[i-1], r) {

@@ -84,7 +84,8 @@ func chunkOf(t *testing.T, text string) (*manifest.Chunk, *merger) {
 		r.Bytes, r.Size = 1000*r.Rows, 1000*r.Rows
 		m.used[r.Segment] = r.Bytes
 		if ok {
-			m.used[r.Segment] = number(used)
+			r.Bytes = number(used) // by this chunk, and by no other
+			m.used[r.Segment] = r.Bytes
 		}
 		c.Refs = append(c.Refs, r)
 	}

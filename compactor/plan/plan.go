@@ -105,9 +105,9 @@ func Make(s *manifest.State, mine func(manifest.ShardID) bool, loads Loads, now 
 		if !c.Sharded || c.Reshaping() {
 			continue
 		}
-		cuts, merges := p.collection(c)
+		cuts, merges, hot := p.collection(c)
 		plan.Jobs = append(append(plan.Jobs, cuts...), merges...)
-		plan.HotTails = append(plan.HotTails, p.hotTail(c)...)
+		plan.HotTails = append(plan.HotTails, hot...)
 	}
 	slices.SortStableFunc(plan.Jobs, func(a, b Job) int {
 		if (a.Kind == Merge) != (b.Kind == Merge) {
@@ -116,6 +116,12 @@ func Make(s *manifest.State, mine func(manifest.ShardID) bool, loads Loads, now 
 		return cmp.Compare(b.Bytes, a.Bytes)
 	})
 	plan.Jobs = plan.Jobs[:min(len(plan.Jobs), p.set.Jobs)]
+	for i := range plan.Jobs {
+		if job := &plan.Jobs[i]; job.Kind == Merge {
+			target := s.ChunkSize(s.Collection(job.Chunks[0].Collection))
+			job.Reason = fmt.Sprintf("%d bytes together, less than half of %d", job.Bytes, target)
+		}
+	}
 	return plan
 }
 
@@ -127,39 +133,68 @@ type planner struct {
 	set   Settings
 }
 
-func (p *planner) collection(c *manifest.Collection) (cuts, merges []Job) {
+// collection looks at each chunk once: there may be a hundred thousand, and nothing is allocated
+// for those that are as they should be.
+func (p *planner) collection(c *manifest.Collection) (cuts, merges []Job, hot []HotTail) {
 	split, merge := p.s.AutoSplit(c), p.s.AutoMerge(c) && !c.NoBalance
-	if !split && !merge {
-		return nil, nil
+	if !split && !merge && len(p.loads) == 0 {
+		return nil, nil, nil
 	}
 	target := p.s.ChunkSize(c)
-	var left *manifest.Chunk // a candidate to merge with the next one
+	var left measured // a candidate to merge with the next one
+	var tail hotTail
 	for chunk := range p.s.Chunks(c.ID) {
-		if !p.mine(chunk.Shard) {
-			left = nil
+		m := p.measure(chunk)
+		if m.load != nil {
+			tail.see(chunk, m.load, &p.set)
+		}
+		if !split && !merge || !p.mine(chunk.Shard) {
+			left.chunk = nil
 			continue
 		}
-		job, ok := p.cut(chunk, target)
+		job, ok := p.cut(m, target)
 		switch {
 		case ok && split:
-			cuts, left = append(cuts, job), nil
+			cuts, left.chunk = append(cuts, job), nil
 		case !merge || !p.mergeable(chunk):
-			left = nil
-		case left != nil && p.together(c, left, chunk, target):
-			merges = append(merges, Job{
-				Kind: Merge, Chunks: []*manifest.Chunk{left, chunk}, Bytes: p.size(left) + p.size(chunk),
-				Reason: fmt.Sprintf("%d bytes together, less than half of %d", p.size(left)+p.size(chunk), target),
-			})
-			left = nil
+			left.chunk = nil
+		case left.chunk != nil && p.together(c, left, m, target):
+			merges = append(merges, Job{Kind: Merge, Chunks: []*manifest.Chunk{left.chunk, chunk}, Bytes: left.size + m.size})
+			left.chunk = nil
 		default:
-			left = chunk
+			left = m
 		}
 	}
-	return cuts, merges
+	return cuts, merges, tail.of(c, &p.set)
 }
 
-// size is about how many bytes the chunk's live rows have.
-func (p *planner) size(c *manifest.Chunk) int64 { return Stored(c) + p.loads[c.ID].UnflushedBytes }
+// measured is a chunk, about how many bytes its live rows have, and what its owner told of it;
+// nil: nothing.
+type measured struct {
+	chunk *manifest.Chunk
+	size  int64
+	load  *rpc.ChunkLoad
+}
+
+func (p *planner) measure(c *manifest.Chunk) measured {
+	m := measured{chunk: c, size: Stored(c)}
+	if len(p.loads) == 0 {
+		return m
+	}
+	if l, ok := p.loads[c.ID]; ok {
+		told := l // only this one goes to the heap
+		m.size, m.load = m.size+l.UnflushedBytes, &told
+	}
+	return m
+}
+
+// rate is what is asked of the chunk, per second.
+func (m *measured) rate() float64 {
+	if m.load == nil {
+		return 0
+	}
+	return m.load.Reads + m.load.Writes
+}
 
 // Stored is about how many bytes the live rows of a chunk have in segments.
 func Stored(c *manifest.Chunk) int64 {
@@ -174,10 +209,22 @@ func Stored(c *manifest.Chunk) int64 {
 }
 
 // cut is how the chunk should be cut, if it should.
-func (p *planner) cut(c *manifest.Chunk, target int64) (Job, bool) {
-	l := p.loads[c.ID]
-	size := p.size(c)
-	job := Job{Chunks: []*manifest.Chunk{c}, Bytes: size, InMemory: l.UnflushedBytes}
+func (p *planner) cut(m measured, target int64) (job Job, ok bool) {
+	if m.load == nil && m.size < target/4*3 {
+		return job, false
+	}
+	var l rpc.ChunkLoad
+	if m.load != nil {
+		l = *m.load
+	}
+	c, size := m.chunk, m.size
+	if job, ok = p.cutWhole(c, l, size, target); ok {
+		job.Chunks, job.Bytes, job.InMemory = []*manifest.Chunk{c}, size, l.UnflushedBytes
+	}
+	return job, ok
+}
+
+func (p *planner) cutWhole(c *manifest.Chunk, l rpc.ChunkLoad, size, target int64) (job Job, ok bool) {
 	tail := l.TailShare >= p.set.TailShare && l.Inserts >= p.set.TailInserts
 	switch {
 	case c.Flags&manifest.ChunkIndivisible != 0 && size < regrown(c.Indivisible.Bytes, target):
@@ -211,35 +258,31 @@ func (p *planner) mergeable(c *manifest.Chunk) bool {
 }
 
 // together reports whether two neighbours are better one chunk.
-func (p *planner) together(c *manifest.Collection, a, b *manifest.Chunk, target int64) bool {
-	if a.Shard != b.Shard || p.size(a)+p.size(b) >= target/2 {
+func (p *planner) together(c *manifest.Collection, a, b measured, target int64) bool {
+	if a.chunk.Shard != b.chunk.Shard || a.size+b.size >= target/2 || a.rate()+b.rate() >= p.set.LoadMax/4 {
 		return false
 	}
-	la, lb := p.loads[a.ID], p.loads[b.ID]
-	if la.Reads+la.Writes+lb.Reads+lb.Writes >= p.set.LoadMax/4 {
-		return false
-	}
-	_, inside := c.ZoneOf(shardkey.Range{Min: a.Range.Min, Max: b.Range.Max})
+	_, inside := c.ZoneOf(shardkey.Range{Min: a.chunk.Range.Min, Max: b.chunk.Range.Max})
 	return inside
 }
 
 // hotTail finds the chunk that nearly all inserts of a collection go to, at its end.
-func (p *planner) hotTail(c *manifest.Collection) []HotTail {
-	var all float64
-	var hot *manifest.Chunk
-	for chunk := range p.s.Chunks(c.ID) {
-		l := p.loads[chunk.ID]
-		all += l.Inserts
-		if l.TailShare >= p.set.TailShare && l.Inserts >= p.set.TailInserts {
-			hot = chunk
-		}
+type hotTail struct {
+	all  float64 // inserts a second into all chunks
+	at   *manifest.Chunk
+	load rpc.ChunkLoad
+}
+
+func (h *hotTail) see(c *manifest.Chunk, l *rpc.ChunkLoad, set *Settings) {
+	h.all += l.Inserts
+	if l.TailShare >= set.TailShare && l.Inserts >= set.TailInserts {
+		h.at, h.load = c, *l
 	}
-	if hot == nil {
+}
+
+func (h *hotTail) of(c *manifest.Collection, set *Settings) []HotTail {
+	if h.at == nil || h.load.Inserts < set.TailShare*h.all {
 		return nil
 	}
-	l := p.loads[hot.ID]
-	if l.Inserts < p.set.TailShare*all {
-		return nil
-	}
-	return []HotTail{{Collection: c, Chunk: hot, Share: l.Inserts / all, Inserts: l.Inserts}}
+	return []HotTail{{Collection: c, Chunk: h.at, Share: h.load.Inserts / h.all, Inserts: h.load.Inserts}}
 }

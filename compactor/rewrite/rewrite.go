@@ -110,8 +110,10 @@ type Counts struct {
 type Rewriter struct {
 	Config
 	store *reader.Store
-	// seen is since when (Mono) jobs of others are there. Owned by: the pass.
-	seen map[manifest.JobID]time.Duration
+	// seen is since when (Mono) jobs of others are there, and content a state in which there
+	// was nothing to merge: what is to merge is a function of the state. Owned by: the pass.
+	seen    map[manifest.JobID]time.Duration
+	content *manifest.State
 
 	mu     sync.Mutex
 	counts Counts
@@ -179,8 +181,12 @@ func (r *Rewriter) Pass(ctx context.Context) (more bool, err error) {
 		}
 	}
 	silent := r.silent(s)
-	todo := r.Plan(s)
+	var todo []plan.Compaction
+	if s != r.content {
+		todo = r.Plan(s)
+	}
 	if len(todo) == 0 {
+		r.content = s
 		return len(silent) > 0, r.expel(ctx, silent)
 	}
 	n, bytes := 0, uint64(0)

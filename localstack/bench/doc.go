@@ -17,6 +17,8 @@
 //	FindOne        rate of findOne by _id over the rate of ping, the same clients
 //	GroupCommit    documents that share one log object, when a PUT takes 30 ms
 //	ChangesBySize  moves and splits of a large chunk over those of a small one (-chunk-mb 1024)
+//	ManyChunks     each operation, change and background pass on a collection of 100,000 chunks
+//	               (-chunks N), and what it writes
 //	Writers        what a second and a fourth writer are worth, with the latency of S3
 //
 // The client runs in the same process on the same cores, so what it costs is in the times;

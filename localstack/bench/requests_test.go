@@ -23,7 +23,7 @@ import (
 // bill is a whole stack on a store that counts, in a bubble of virtual time that stands
 // still unless a test sleeps: nothing asks the store but what the test does.
 type bill struct {
-	t     *testing.T
+	t     testing.TB
 	inner bucket.Bucket
 	store *layer.Metered
 	stack *localstack.Stack
@@ -40,7 +40,7 @@ func inBubble(t *testing.T, o localstack.Options, f func(x *bill)) {
 	})
 }
 
-func open(t *testing.T, inner bucket.Bucket, o localstack.Options) *bill {
+func open(t testing.TB, inner bucket.Bucket, o localstack.Options) *bill {
 	t.Helper()
 	x := &bill{t: t, inner: inner, store: layer.Metrics(inner)}
 	x.stack = startStack(t, x.store, o)
@@ -115,7 +115,7 @@ func (x *bill) find(k int) {
 	}
 }
 
-func elements(t *testing.T, array bson.RawValue) []bson.RawValue {
+func elements(t testing.TB, array bson.RawValue) []bson.RawValue {
 	t.Helper()
 	list, err := array.Array().Values()
 	if err != nil {
