@@ -44,6 +44,8 @@ type Base struct {
 
 	pot            *admission.Pot
 	answers, sorts *admission.Account
+	// retries and segments are what a writer needs beside its rows, and a rewriter.
+	retries, segments *admission.Account
 
 	location func(manifest.LocationID) (bucket.Bucket, error)
 	store    *reader.Store
@@ -79,7 +81,8 @@ func newBase(ctx context.Context, b bucket.Bucket, h host.Host, o Options) (*Bas
 		Root: root, Cache: cache, bucket: b, location: location, store: reader.NewStore(location, cache),
 		holder: hex.EncodeToString(name[:]), options: o, host: h, log: o.Log,
 		Gate: admission.New(h, admission.Settings{Lag: o.Lag}), pot: o.Pot,
-		answers: o.Pot.Account("answers", 50), sorts: o.Pot.Account("sorts", 50),
+		answers: o.Pot.Account("answers", 40), sorts: o.Pot.Account("sorts", 40),
+		retries: o.Pot.Account("retry_ids", 40), segments: o.Pot.Account("segments_written", 50),
 	}
 	s.background, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.run(s.watch)
@@ -172,7 +175,7 @@ func (s *Base) keepUp(dial rpc.Dialer) {
 	s.run(s.upkeep.Run)
 	s.rewriter = rewrite.New(rewrite.Config{
 		Root: s.Root, Open: s.location, Host: s.host, Cache: s.Cache, Holder: s.holder, Log: s.log,
-		Mine: s.holds, Settings: rewrite.Settings{Every: s.options.UpkeepEvery},
+		Mine: s.holds, Memory: s.segments, Settings: rewrite.Settings{Every: s.options.UpkeepEvery},
 	})
 	s.run(s.rewriter.Run)
 }

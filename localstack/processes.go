@@ -58,7 +58,7 @@ func OpenWriter(ctx context.Context, b bucket.Bucket, h host.Host, net Network, 
 	w := &Writer{Base: s, watching: make(chan struct{})}
 	w.Writer = writer.New(writer.Config{
 		Root: s.Root, Bucket: b, Store: s.store, Host: h, Holder: s.holder, Address: role.Address, Log: s.log, Dial: dialer,
-		Settings: writer.Settings{Lease: s.options.Lease, MemtableBytes: s.options.MemtableBytes, Sorts: s.sorts},
+		Settings: writer.Settings{Lease: s.options.Lease, MemtableBytes: s.options.MemtableBytes, Sorts: s.sorts, Retries: s.retries, Segments: s.segments},
 	})
 	dialer.Add(s.holder, w.Writer)
 	w.Member = peers.New(peers.Config{
@@ -80,7 +80,7 @@ func OpenWriter(ctx context.Context, b bucket.Bucket, h host.Host, net Network, 
 
 // Limits bound what an RPC server before this process takes.
 func (w *Writer) Limits() rpc.Limits {
-	return rpc.Limits{Gate: w.Gate, Bodies: w.pot.Account("bodies", 75), Answers: w.answers}
+	return rpc.Limits{Gate: w.Gate, Bodies: w.pot.Account("bodies", 60), Answers: w.answers}
 }
 
 // exist refuses shards that the cluster does not have.

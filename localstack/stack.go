@@ -44,7 +44,8 @@ type Options struct {
 	// MemtableBytes bounds unflushed rows of all shards; 64 MiB. CacheBytes bounds decoded
 	// segment blocks; 64 MiB.
 	MemtableBytes, CacheBytes int64
-	// RequestBytes bounds the memory that requests under way need: messages, answers, sorts.
+	// RequestBytes bounds the memory that requests under way need: messages, answers, sorts;
+	// and what a writer remembers of them and builds segments in.
 	// 128 MiB. Pot is where it is taken from, when somebody else takes from it too; without
 	// one the process makes its own.
 	RequestBytes int64
@@ -127,7 +128,7 @@ func Open(ctx context.Context, b bucket.Bucket, h host.Host, o Options) (*Stack,
 	dialer := rpc.NewLocal(nil)
 	w := writer.New(writer.Config{
 		Root: parts.Root, Bucket: b, Store: parts.store, Host: h, Holder: parts.holder, Log: o.Log, Dial: dialer,
-		Settings: writer.Settings{Lease: o.Lease, MemtableBytes: o.MemtableBytes, Sorts: parts.sorts},
+		Settings: writer.Settings{Lease: o.Lease, MemtableBytes: o.MemtableBytes, Sorts: parts.sorts, Retries: parts.retries, Segments: parts.segments},
 	})
 	dialer.Add(parts.holder, w)
 	s := &Stack{Base: parts, Writer: w}

@@ -130,9 +130,11 @@ func (s *shard) recut(gone []*chunk, come []*manifest.Chunk) []*chunk {
 		})
 		s.inheritRows(c, c.mem, func(to *chunk) **memtable { return &to.mem })
 		s.inheritRows(c, c.frozen, func(to *chunk) **memtable { return &to.frozen })
+		s.unweigh(c)
 	}
 	now := s.w.expiredBy()
 	for _, c := range added {
+		s.weigh(c)
 		c.retries.loaded = !slices.ContainsFunc(c.info.Refs, func(r manifest.SegmentRef) bool { return r.RetryUntil > now })
 	}
 	return added

@@ -200,6 +200,7 @@ func (s *shard) settle(b *batch, pos manifest.Position, bytes int) {
 	share := s.w.retryShare()
 	for c := range touched {
 		c.retries.trim(share)
+		s.weigh(c)
 		s.heatOf(c)
 	}
 	close(b.done)

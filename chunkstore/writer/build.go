@@ -26,6 +26,7 @@ type part struct {
 type builder struct {
 	s    *shard
 	host host.Host // of who builds
+	most int       // bytes after which a segment ends and the next begins
 	id   manifest.SegmentID
 	w    *segment.Writer // nil: none begun
 	cuts []section       // one per Cut
@@ -46,7 +47,9 @@ func (s *shard) upload(ctx context.Context, parts []*part) error {
 
 // uploadAs is upload by some actor.
 func (s *shard) uploadAs(ctx context.Context, h host.Host, parts []*part) error {
-	b := &builder{s: s, host: h}
+	most, back := s.w.borrow(parts)
+	defer back()
+	b := &builder{s: s, host: h, most: most}
 	for _, p := range parts {
 		if err := b.add(ctx, p); err != nil {
 			return err
@@ -66,7 +69,7 @@ func (b *builder) add(ctx context.Context, p *part) error {
 	if p.rows.len() > 0 {
 		it := p.rows.rows.Iter()
 		for it.Next() {
-			if b.w.Size() >= b.s.w.set.SegmentBytes {
+			if b.w.Size() >= b.most {
 				if err := b.cut(p); err != nil {
 					return err
 				}

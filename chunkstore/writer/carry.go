@@ -70,9 +70,9 @@ func (c *Carried) Add(e segment.RetryEntry) {
 	switch {
 	case !known:
 		s.entries = slices.Insert(s.entries, i, e)
-		c.bytes += carriedSize(&e)
+		c.bytes += retrySize(&e)
 	case weight(&e) > weight(&s.entries[i]):
-		c.bytes += carriedSize(&e) - carriedSize(&s.entries[i])
+		c.bytes += retrySize(&e) - retrySize(&s.entries[i])
 		s.entries[i] = e
 	}
 	for c.bytes > carriedMax && len(c.sessions) > 1 {
@@ -143,14 +143,12 @@ func compareCarried(a, b segment.RetryEntry) int {
 	return cmp.Or(cmp.Compare(a.Op.Stmt, b.Op.Stmt), cmp.Compare(class(&a), class(&b)), cmp.Compare(a.Op.Attempt, b.Op.Attempt))
 }
 
-func carriedSize(e *segment.RetryEntry) int64 { return int64(len(e.Reply)) + entryBytes }
-
 func (c *Carried) forget(s *carriedSession) {
 	if s == nil {
 		return
 	}
 	for i := range s.entries {
-		c.bytes -= carriedSize(&s.entries[i])
+		c.bytes -= retrySize(&s.entries[i])
 	}
 }
 

@@ -349,6 +349,9 @@ func (s *shard) loadRetries(ctx context.Context, c *chunk) error {
 		}
 	}
 	c.retries.loaded, c.retries.again = !c.retries.again, false
+	if !c.gone {
+		s.weigh(c)
+	}
 	return nil
 }
 

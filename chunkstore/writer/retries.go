@@ -37,6 +37,7 @@ type retries struct {
 	// silent and recent are the ends of the list of sessions by last use.
 	silent, recent *session
 	bytes          int64
+	weighed        int64 // of bytes, what is counted in the process's memory
 	superseded     int
 	// loaded says that what the segments know is in here. loading is not nil while someone
 	// loads.
@@ -112,7 +113,7 @@ func (e *retry) stored() segment.RetryEntry {
 	return x
 }
 
-func (e *retry) size() int64 { return int64(len(e.Key)+len(e.Reply)) + entryBytes }
+func (e *retry) size() int64 { return retrySize(&e.RetryEntry) }
 
 // slot orders the entries of one transaction: results and progress of a statement side by
 // side, apart from intents.

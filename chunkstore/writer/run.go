@@ -34,6 +34,7 @@ func (w *Writer) Run(ctx context.Context) error {
 			return nil
 		}
 		w.closeIdleCursors()
+		w.trimRetries()
 		w.takeBackMarks(ctx, marks)
 		w.settleOld(ctx)
 		if err := w.flushDue(ctx); err != nil && ctx.Err() == nil {

@@ -43,7 +43,8 @@ type Settings struct {
 	// RetryFor is how long retry ids are kept; 30 min.
 	RetryFor time.Duration
 	// RetryBytes bounds them in memory, for the process; 64 MiB. A chunk's share is between
-	// 256 KiB and 16 MiB.
+	// 256 KiB and 16 MiB, and less when the process has so many chunks that all together take
+	// more than Retries may have.
 	RetryBytes int64
 	// WaitersMax and WaitersBytes bound the writes that wait for memory, for a flush or for
 	// their batch; more are refused at once. 1024 and 64 MiB.
@@ -60,12 +61,10 @@ type Settings struct {
 	// memory that all of them share; nil: no bound.
 	SortBytes int64
 	Sorts     *admission.Account
+	// Retries and Segments are the memory for retry ids, and for the segments that flushes
+	// build; nil: no bound but RetryBytes, and SegmentBytes for each shard.
+	Retries, Segments *admission.Account
 }
-
-const (
-	retryShareMin = 256 << 10
-	retryShareMax = 16 << 20
-)
 
 func (s Settings) withDefaults() Settings {
 	set(&s.Lease, 5*time.Second)

@@ -136,6 +136,9 @@ func (s *shard) endLocked(reason error) {
 	}
 	s.flight = nil
 	s.grow(-s.bytes)
+	for _, c := range s.chunks {
+		s.unweigh(c)
+	}
 	s.w.memory.chunks.Add(-int64(len(s.chunks)))
 	s.chunks, s.warm, s.latches, s.cursors, s.heldRows = nil, nil, latches{}, cursors{}, nil
 	clear(s.stirred)

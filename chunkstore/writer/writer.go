@@ -176,10 +176,5 @@ func (w *Writer) deadline(ctx context.Context, h *rpc.Header) (context.Context, 
 	return w.host.WithTimeout(ctx, h.Deadline)
 }
 
-// retryShare is one chunk's share of the memory for retry entries.
-func (w *Writer) retryShare() int64 {
-	return min(max(w.set.RetryBytes/max(w.memory.chunks.Load(), 1), retryShareMin), retryShareMax)
-}
-
 // Invariant: a Writer answers whatever routers and other writers ask.
 var _ rpc.Owner = (*Writer)(nil)

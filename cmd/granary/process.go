@@ -8,7 +8,6 @@ import (
 	"math"
 	"net"
 	"os"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -91,12 +90,16 @@ func newProcess(ctx context.Context, cmd *cli.Command, shards int) (*process, er
 	if err != nil {
 		return p, err
 	}
+	pot, err := limitMemory(int64(cmd.Int("memtable-mb"))<<20, int64(cmd.Int("cache-mb"))<<20)
+	if err != nil {
+		return p, err
+	}
 	p.metered = newMetered(prices)
 	p.options = localstack.Options{
 		Shards: shards, Lease: cmd.Duration("lease"), Wait: cmd.Duration("wait"), Log: p.log, Program: version(),
 		NoBalancer:    !cmd.Bool("balancer"),
 		MemtableBytes: int64(cmd.Int("memtable-mb")) << 20, CacheBytes: int64(cmd.Int("cache-mb")) << 20,
-		Pot: admission.NewPot(requestBytes), Lag: admission.RuntimeLag(),
+		Pot: pot, Lag: admission.RuntimeLag(),
 	}
 	if !cmd.Bool("upkeep") {
 		p.options.UpkeepEvery = -1
@@ -107,7 +110,6 @@ func newProcess(ctx context.Context, cmd *cli.Command, shards int) (*process, er
 	}
 	p.admin = admin
 	p.atClose(stop)
-	limitMemory(cmd)
 	err = localstack.Patiently(ctx, p.host, p.options, cmd.String("store"), func() (err error) {
 		p.bucket, err = openStore(ctx, cmd, p.host, p.metered.wrap)
 		return err
@@ -207,7 +209,7 @@ func (p *process) serve(ctx context.Context, served <-chan error, farewell strin
 // serveMongo serves the wire protocol.
 func (p *process) serveMongo(ctx context.Context, commands *command.Commands, l net.Listener) (*wire.Server, <-chan error) {
 	server := wire.NewServer(commands, wire.Options{
-		Host: p.host, Log: p.log, Validate: validate, Memory: p.options.Pot.Account("messages", 75),
+		Host: p.host, Log: p.log, Validate: validate, Memory: p.options.Pot.Account("messages", 60),
 	})
 	p.metered.server.Store(server)
 	served := make(chan error, 1)
@@ -222,24 +224,6 @@ func (p *process) announce(format string, args ...any) {
 	fmt.Fprintf(out, format+"\n\n", args...)
 	if p.admin != "" {
 		fmt.Fprintf(out, "health and metrics: http://%s/readyz http://%s/metrics\n", p.admin, p.admin)
-	}
-}
-
-// memoryBeside is what the process needs besides memtables and cache: requests under way, of
-// which requestBytes are counted, retry ids, segments being built.
-const (
-	memoryBeside = 192 << 20
-	requestBytes = 96 << 20
-)
-
-// memoryOutside is what is resident and not the runtime's to count: the program itself.
-const memoryOutside = 16 << 20
-
-// limitMemory makes the collector work before the heap has doubled, and the process give back
-// what it has too much, unless GOMEMLIMIT says otherwise.
-func limitMemory(cmd *cli.Command) {
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(int64(cmd.Int("memtable-mb")+cmd.Int("cache-mb"))<<20 + memoryBeside - memoryOutside)
 	}
 }
 

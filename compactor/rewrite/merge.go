@@ -48,6 +48,7 @@ type merger struct {
 	rule  *expiry.Rule    // by which rows expire
 	dates expiry.Dates    // of out
 	debt  int64           // bytes since the last pause
+	most  int64           // bytes after which an output ends and the next begins
 	retry int64           // until when the inputs say that they have retry entries, if that is not over
 }
 
@@ -73,6 +74,8 @@ func (p *pass) merge(ctx context.Context, job *plan.Compaction) (*merged, error)
 	if coll := p.state.Collection(c.Collection); coll != nil {
 		m.rule = expiry.Of(coll)
 	}
+	back := m.borrow()
+	defer back()
 	if err := m.retries(ctx); err != nil {
 		return nil, err
 	}
@@ -90,6 +93,20 @@ func (p *pass) merge(ctx context.Context, job *plan.Compaction) (*merged, error)
 		return nil, err
 	}
 	return m.merged, m.check()
+}
+
+// outputLeast is how large an output may always become.
+const outputLeast = 4 << 20
+
+// borrow takes memory for one output at a time; back gives it back.
+func (m *merger) borrow() (back func()) {
+	m.most = int64(m.Settings.SegmentBytes)
+	want := min(m.most, int64(m.job.Bytes))
+	got := m.Memory.Take(want, outputLeast)
+	if got < want {
+		m.most = got
+	}
+	return func() { m.Memory.Add(-got) }
 }
 
 // retries begins an output with the retry entries that are in force.
@@ -127,7 +144,7 @@ func (m *merger) row(ctx context.Context, r segment.Row) error {
 	if r.Delete && m.job.Oldest {
 		return nil
 	}
-	if m.out != nil && m.out.Size() >= m.Settings.SegmentBytes {
+	if m.out != nil && int64(m.out.Size()) >= m.most {
 		if err := m.finish(ctx); err != nil {
 			return err
 		}

@@ -38,6 +38,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/granarydb/granary/chunkstore/admission"
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/reader"
 	"github.com/granarydb/granary/chunkstore/segment"
@@ -58,7 +59,9 @@ type Config struct {
 	// jobs again.
 	Holder string
 	// Mine are the shards whose chunks it cares for; nil: all.
-	Mine     func(*manifest.Shard) bool
+	Mine func(*manifest.Shard) bool
+	// Memory is where outputs are built; nil: no bound but SegmentBytes.
+	Memory   *admission.Account
 	Log      *slog.Logger // nil: silent
 	Settings Settings
 }
@@ -66,7 +69,8 @@ type Config struct {
 // Settings tune a Rewriter. Zero fields mean the defaults.
 type Settings struct {
 	Merge plan.MergeSettings
-	// SegmentBytes is the size of outputs, as stored; 32 MiB. As much is held in memory.
+	// SegmentBytes is the size of outputs, as stored; 32 MiB. As much is held in memory; where
+	// Config.Memory has less to give, outputs are smaller.
 	SegmentBytes int
 	// PassBytes bounds what one pass reads, as stored, unless it is one chunk alone; 128 MiB.
 	PassBytes uint64

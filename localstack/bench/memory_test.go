@@ -23,12 +23,19 @@ import (
 
 var loadGB = flag.Float64("load-gb", 0.05, "GB of documents that TestMemoryStaysBounded loads, for each kind of collection")
 
-// residentMax is what a process with a memtable and a cache of 64 MB each may take.
-const residentMax = 400 << 20
+const (
+	// residentMax is what a process with a memtable and a cache of 64 MB each may take.
+	residentMax = 400 << 20
+	// tinyMB is a GOMEMLIMIT that leaves hardly what requests need beside a memtable and a cache
+	// of 4 MB each, and tinyMax what is resident then: the program itself comes on top.
+	tinyMB  = 60
+	tinyMax = (tinyMB*11/10 + 20) << 20
+)
 
 // TestMemoryStaysBounded loads granary local with more than it may keep in memory, and reads
 // what it took at most. In the second collection the keys come in no order, so that every
-// insert has to look into what was flushed before.
+// insert has to look into what was flushed before. The third process has as little memory as one
+// can have, and is slower, which is all.
 func TestMemoryStaysBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: it builds the binary and loads it")
@@ -37,20 +44,25 @@ func TestMemoryStaysBounded(t *testing.T) {
 		t.Skip("no /proc/PID/status here: what a process takes is read from there")
 	}
 	binary := build(t)
-	for _, kind := range []string{"unsharded", "6chunks"} {
+	for _, kind := range []string{"unsharded", "6chunks", "tiny"} {
 		t.Run(kind, func(t *testing.T) {
-			p := start(t, binary)
+			mb, most, docs := 64, int64(residentMax), int64(*loadGB*1e9/docSize)
+			if kind == "tiny" {
+				t.Setenv("GOMEMLIMIT", fmt.Sprint(tinyMB, "MiB"))
+				mb, most, docs = 4, tinyMax, docs/3
+			}
+			p := start(t, binary, mb)
 			client := connect(t, p.addr)
 			if kind == "6chunks" {
 				shard(t, client, "bench.load", "customer")
 			}
 			begun := time.Now()
-			n := load(t, client, int64(*loadGB*1e9/docSize))
+			n := load(t, client, docs)
 			spent := time.Since(begun)
 			peak := p.peak(t)
 			t.Logf("%d documents of %d bytes in %v, %.0f documents/s: %d MB resident at most", n, docSize, spent.Round(time.Second/10), float64(n)/spent.Seconds(), peak>>20)
-			if peak > residentMax {
-				t.Errorf("%d MB resident, at most %d MB are allowed", peak>>20, residentMax>>20)
+			if peak > most {
+				t.Errorf("%d MB resident, at most %d MB are allowed", peak>>20, most>>20)
 			}
 			if stored, err := client.Database("bench").Collection("load").EstimatedDocumentCount(context.Background()); err != nil || stored != n {
 				t.Errorf("%d documents are there, %d were acknowledged: %v", stored, n, err)
@@ -77,8 +89,8 @@ type process struct {
 	out  *bytes.Buffer
 }
 
-// start runs granary local on an empty directory, with the memory that the promise is about.
-func start(t *testing.T, binary string) *process {
+// start runs granary local on an empty directory, with a memtable and a cache of so many MB.
+func start(t *testing.T, binary string, mb int) *process {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -86,7 +98,7 @@ func start(t *testing.T, binary string) *process {
 	}
 	p := &process{addr: l.Addr().String(), out: &bytes.Buffer{}}
 	l.Close()
-	p.Cmd = exec.Command(binary, "local", "--store", "dir:"+t.TempDir(), "--mongo", p.addr, "--admin", "", "--memtable-mb", "64", "--cache-mb", "64")
+	p.Cmd = exec.Command(binary, "local", "--store", "dir:"+t.TempDir(), "--mongo", p.addr, "--admin", "", "--memtable-mb", fmt.Sprint(mb), "--cache-mb", fmt.Sprint(mb))
 	p.Stdout, p.Stderr = p.out, p.out
 	if err := p.Start(); err != nil {
 		t.Fatal(err)

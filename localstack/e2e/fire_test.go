@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -27,6 +28,7 @@ func TestKillsOfRoutersAndWriters(t *testing.T) {
 	l := startLoad(client)
 	l.settle(t, l.mark())
 	var takeovers, failovers []time.Duration
+	var kills []string // of routers
 	for range *rounds {
 		began := time.Now()
 		var killed []*role
@@ -41,6 +43,9 @@ func TestKillsOfRoutersAndWriters(t *testing.T) {
 		time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond)
 		m := l.mark()
 		for _, r := range killed {
+			if r.mongo != "" {
+				kills = append(kills, fmt.Sprintf("%s %s", r.mongo, time.Now().Format(clock)))
+			}
 			r.kill()
 			if atOnce {
 				r.start()
@@ -65,6 +70,9 @@ func TestKillsOfRoutersAndWriters(t *testing.T) {
 	quantiles(t, "kill of a writer, until the last client is acknowledged something", takeovers)
 	quantiles(t, "kill of a router or of a writer without chunks", failovers)
 	l.audit(t, c.client())
+	if len(l.failed) > 0 {
+		t.Logf("routers were killed: %s", strings.Join(kills, ", "))
+	}
 	for _, r := range c.roles() {
 		if took := r.stop(); took > 10*time.Second {
 			t.Errorf("%s took %v to stop", r.name, took)

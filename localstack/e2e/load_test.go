@@ -89,10 +89,13 @@ func (l *load) times() []time.Duration {
 	return took
 }
 
+// clock is how moments are written that are to be compared.
+const clock = "15:04:05.000"
+
 func (l *load) note(name, id string, insert bool, start time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	told := fmt.Sprintf("%s after %v: %v", id, time.Since(start).Round(time.Microsecond), err)
+	told := fmt.Sprintf("%s, sent %s, after %v: %v", id, start.Format(clock), time.Since(start).Round(time.Microsecond), err)
 	switch {
 	case err != nil && neverSent(err):
 		l.unsent = append(l.unsent, told)
@@ -132,7 +135,7 @@ func (l *load) audit(t testing.TB, client *mongo.Client) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if len(l.failed) > 0 {
-		t.Errorf("%d operations failed, the first: %s", len(l.failed), l.failed[0])
+		t.Errorf("%d operations failed, the first:\n%s", len(l.failed), strings.Join(l.failed[:min(len(l.failed), 20)], "\n"))
 	}
 	if n := len(l.unsent); n > 1+*rounds/unsentRounds {
 		t.Errorf("%d operations were never sent, the first: %s", n, l.unsent[0])
