@@ -259,3 +259,42 @@ func TestRefusalsAreWhatDriversRetry(t *testing.T) {
 		t.Errorf("labels %v", e.Labels)
 	}
 }
+
+// What has not arrived yet is refused when its turn would come too late, as Enter would do, and
+// takes no place when it would not.
+func TestGateRefusesWhatIsStillOnItsWay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := New(host.System(), Settings{Most: 1, QueueMax: 1, WaitMax: 10 * time.Millisecond})
+		for range 100 { // each takes 8 ms
+			p := enter(t, g, 0)
+			time.Sleep(8 * time.Millisecond)
+			g.Leave(p)
+		}
+		first := enter(t, g, 0)
+		if err := g.Full(0); err != nil {
+			t.Errorf("it may wait: %v", err)
+		}
+		if err := g.Full(12 * time.Millisecond); !errors.Is(err, Overloaded) {
+			t.Errorf("it would take 16 ms, with 12 ms left: %v", err)
+		}
+		go func() {
+			if p, err := g.Enter(context.Background(), 0); err == nil {
+				g.Leave(p)
+			}
+		}()
+		synctest.Wait()
+		if err := g.Full(0); !errors.Is(err, Overloaded) {
+			t.Errorf("somebody waits already: %v", err)
+		}
+		if b := g.Bound(); b.Used != 1 || b.Waiting != 1 || b.Refused != 2 {
+			t.Errorf("%+v", b)
+		}
+		g.Leave(first)
+		synctest.Wait()
+		var none *Gate
+		if err := errors.Join(g.Full(0), none.Full(time.Nanosecond)); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -117,6 +117,11 @@ func TestCommandsAreRefusedWhenTheGateIsFull(t *testing.T) {
 		if e == nil || !strings.Contains(strings.Join(e.Labels, " "), "RetryableWriteError") {
 			t.Errorf("a write that can be sent again: %v", e)
 		}
+		for _, g := range []wire.Glance{{Command: []byte("ping")}, {Command: []byte("getMore")}, {Command: []byte("nonsense")}, {}} {
+			if e := s.Full(g); e != nil {
+				t.Errorf("%q, which is still on its way: %v", g.Command, e)
+			}
+		}
 		ctx, gone := context.WithCancel(t.Context())
 		gone()
 		if _, e := s.Admit(ctx, wire.Glance{Command: []byte("find")}); e == nil || e.Code != mongoerr.Interrupted {
