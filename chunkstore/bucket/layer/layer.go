@@ -4,6 +4,7 @@
 //	Retry    sends reads and unconditional writes again; never a conditional Put
 //	Hedge    asks once more for a read that takes longer than most
 //	Limit    bounds how many requests are under way at once
+//	Pacer    keeps background work at a rate
 //	Metrics  counts requests and bytes by verb and class of key
 //	Deadline ends what a store does not answer
 //	Cache    keeps bytes of immutable objects in memory, within a budget

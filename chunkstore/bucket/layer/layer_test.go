@@ -28,6 +28,9 @@ func TestConforms(t *testing.T) {
 		"Retry":    func(b bucket.Bucket) bucket.Bucket { return layer.Retry(b, h, nil) },
 		"Hedge":    func(b bucket.Bucket) bucket.Bucket { return layer.Hedge(b, h, nil) },
 		"Limit":    func(b bucket.Bucket) bucket.Bucket { return layer.Limit(b, 3) },
+		"Pace": func(b bucket.Bucket) bucket.Bucket {
+			return layer.NewPacer(h, func() layer.Rate { return layer.Rate{Requests: 1e6, Bytes: 1 << 40} }).Pace(b)
+		},
 		"Deadline": func(b bucket.Bucket) bucket.Bucket { return layer.Deadline(b, h, time.Minute) },
 		"Metrics":  func(b bucket.Bucket) bucket.Bucket { return layer.Metrics(b) },
 		"Cache":    func(b bucket.Bucket) bucket.Bucket { return layer.Cache(b, 64<<10) },
