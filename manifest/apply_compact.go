@@ -26,6 +26,9 @@ func (x Compact) apply(b *builder) error {
 	if x.Oldest && from != 0 {
 		return conflict(verb, subject, "%s is older than the inputs, expected none: tombstones were dropped", c.Refs[0].Segment)
 	}
+	if err := x.expiry(b); err != nil {
+		return err
+	}
 	outputs, err := x.outputs(b, c)
 	if err != nil {
 		return err
@@ -36,9 +39,26 @@ func (x Compact) apply(b *builder) error {
 	n.Refs = slices.Concat(c.Refs[:from], outputs, c.Refs[to:])
 	if x.Rows >= 0 && len(x.Inputs) == len(c.Refs) {
 		n.Rows, n.RowsEstimated = x.Rows, false
+	} else {
+		n.Rows = max(0, n.Rows-x.Expired)
 	}
+	n.RowsEstimated = n.RowsEstimated || x.Expired > 0
 	n.Bytes = max(0, c.Bytes-sumBytes(c.Refs[from:to])+sumBytes(outputs))
 	b.replace(&n)
+	return nil
+}
+
+// expiry checks that rows could be left out because they had expired.
+func (x Compact) expiry(b *builder) error {
+	const verb = "compact"
+	subject := fmt.Sprintf("chunk %d", x.Chunk.ID)
+	coll := b.s.Collection(x.Chunk.Collection)
+	switch {
+	case x.Expired < 0 || x.Expired > 0 && !x.Oldest:
+		return invalid(verb, subject, "%d expired rows were left out, oldest inputs: %t: older versions would be seen again", x.Expired, x.Oldest)
+	case x.Expired > 0 && !slices.EqualFunc(coll.Indexes, x.Indexes, equalIndex):
+		return conflict(verb, subject, "the indexes of %s changed since rows were left out as expired", coll.Namespace())
+	}
 	return nil
 }
 

@@ -48,6 +48,9 @@ func (r RegisterJob) apply(b *builder) error {
 	if ok {
 		return conflict("register job", fmt.Sprintf("%x", r.Job.ID), "it exists")
 	}
+	if err := r.overlap(b.s.jobs); err != nil {
+		return err
+	}
 	if c := r.Job.Builds(); c != 0 {
 		if c != b.s.nextCollection {
 			return conflict("register job", fmt.Sprintf("%x", r.Job.ID), "it builds collection %d, and the next id is %d", c, b.s.nextCollection)
@@ -55,6 +58,25 @@ func (r RegisterJob) apply(b *builder) error {
 		b.collectionID()
 	}
 	b.s.jobs = inserted(b.s.jobs, i, r.Job)
+	return nil
+}
+
+// overlap conflicts when the job merges segments of a chunk that another one is at.
+func (r RegisterJob) overlap(jobs []Job) error {
+	if r.Job.Kind != JobCompact {
+		return nil
+	}
+	mine := r.Job.Chunks()
+	for _, j := range jobs {
+		if j.Kind != JobCompact {
+			continue
+		}
+		for _, id := range j.Chunks() {
+			if slices.Contains(mine, id) {
+				return conflict("register job", fmt.Sprintf("%x", r.Job.ID), "job %x works on chunk %d", j.ID, id)
+			}
+		}
+	}
 	return nil
 }
 

@@ -229,7 +229,8 @@ type (
 	}
 	// RegisterJob is a Change: conflicts when the id exists. A job that builds a collection
 	// (Job.Builds) takes the next free collection id with it; it conflicts when it names
-	// another than NextCollection.
+	// another than NextCollection. One that merges segments conflicts when another such job
+	// works on one of its chunks (Job.Chunks): the same work is not done twice.
 	RegisterJob struct{ Job Job }
 	// ExpelJob is a Change: removes a job; what it uploads cannot be committed any more. A
 	// missing one is no conflict. Left is what it uploaded and does not need: candidates for
@@ -245,6 +246,11 @@ type (
 	// the inputs have not, and keep retry ids that are in force at Edit.Millis. Rows, when
 	// not negative, is the exact live count of the outputs; it becomes the chunk's when
 	// there are no other references.
+	//
+	// Expired is how many of the live rows were left out because they had expired, as the
+	// collection's Indexes said. Then these must still be its indexes, and the inputs the
+	// oldest references, or an older version would be seen again. The chunk's count becomes an
+	// estimate: newer versions of such rows may wait in a log.
 	Compact struct {
 		Job     JobID
 		Chunk   ChunkAt
@@ -252,6 +258,8 @@ type (
 		Outputs []SegmentRef
 		Oldest  bool
 		Rows    int64
+		Expired int64
+		Indexes []Index
 	}
 	// Expire is a Change: references of which every row has expired, and those that show
 	// none, leave one chunk; retry ids in force stay. Preconditions: no job rewrites the

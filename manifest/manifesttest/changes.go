@@ -40,6 +40,14 @@ var changes = map[string]func(*args) manifest.Change{
 	"advance":    func(l *args) manifest.Change { return manifest.AdvanceFree{Shard: l.shard(0), Epoch: l.epoch()} },
 	"register": func(l *args) manifest.Change {
 		j := manifest.Job{ID: l.id16(l.word(0)), Kind: "compact"}
+		if list := l.named["chunks"]; list != "" {
+			var ids []manifest.ChunkID
+			for name := range strings.SplitSeq(list, ",") {
+				at, _ := l.chunk(name)
+				ids = append(ids, at.ID)
+			}
+			j.Detail = manifest.ChunksDetail(ids)
+		}
 		if id := l.int("builds"); id != 0 {
 			j.Kind, j.Detail = manifest.JobReshard, manifest.JobDetail(manifest.CollectionID(id), "db.c")
 		}
@@ -298,10 +306,15 @@ func parseDirect(l *args) manifest.Change {
 }
 
 // parseCompact: compact 05 c1 in=01,02 out={seg=03 ...}; the inputs are taken from the
-// chunk, "in=zz" names one that it does not have.
+// chunk, "in=zz" names one that it does not have. "expired=3" rows were left out, "otherwise"
+// by other indexes than the collection has.
 func parseCompact(l *args) manifest.Change {
 	c := manifest.Compact{Job: l.id16(l.word(0)), Oldest: l.has("oldest"), Rows: -1}
 	c.Chunk, _ = l.chunk(l.word(1))
+	c.Expired = l.int("expired")
+	if l.has("otherwise") {
+		c.Indexes = []manifest.Index{{Name: "other_1"}}
+	}
 	if l.named["rows"] != "" {
 		c.Rows = l.int("rows")
 	}

@@ -208,6 +208,9 @@ func (g *generator) compact() manifest.Change {
 	}
 	from := g.draw(len(c.Refs))
 	x := manifest.Compact{Job: j.ID, Chunk: g.at(c), Inputs: c.Refs[from : from+1+g.draw(len(c.Refs)-from)], Oldest: g.draw.chance(2), Rows: int64(g.draw(20)) - 1}
+	if x.Oldest && g.draw.chance(4) {
+		x.Expired, x.Indexes = int64(g.draw(5)), g.s.Collection(c.Collection).Indexes
+	}
 	if g.draw.chance(8) {
 		return x // everything was deleted
 	}
