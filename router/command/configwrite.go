@@ -26,6 +26,7 @@ var writable = map[string][]string{
 	"chunksize":          {"value"},
 	"autosplit":          {"enabled"},
 	"automerge":          {"enabled"},
+	"compaction":         {"bytesPerSecond", "requestsPerSecond"},
 }
 
 // instead is what to type for a write to config that is not taken.
@@ -36,7 +37,7 @@ var instead = map[string]string{
 	"chunks":      "sh.splitAt, sh.moveChunk and mergeChunks change chunks; nothing needs to be repaired by hand here, clearJumboFlag has a cut tried again",
 	"tags":        "sh.updateZoneKeyRange and sh.removeRangeFromZone change zones",
 	"locks":       "there are no locks",
-	"settings":    "updates of the documents balancer, chunksize, autosplit and automerge by _id are possible",
+	"settings":    "updates of the documents balancer, chunksize, autosplit, automerge and compaction by _id are possible",
 	"mongos":      "routers are not recorded",
 	"changelog":   "it is the root's history",
 	"actionlog":   "it is the root's history",
@@ -149,12 +150,26 @@ func (s *Commands) setting(c *call, id string, was, doc bson.Raw) (bson.Raw, err
 		if !ok || n < manifest.ChunkSizeMin>>20 || n > manifest.ChunkSizeMax>>20 {
 			return nil, mongoerr.New(mongoerr.BadValue, "the value of chunksize is a size in MB, 1 to %d: { $set: { value: 64 } }", manifest.ChunkSizeMax>>20)
 		}
+	case "compaction":
+		if err := atLeast(doc, "bytesPerSecond", manifest.CompactionBytesMin); err != nil {
+			return nil, err
+		}
+		return body, atLeast(doc, "requestsPerSecond", manifest.CompactionRequestsMin)
 	default:
 		if _, ok := doc.Lookup("enabled").BooleanOK(); !ok {
 			return nil, mongoerr.New(mongoerr.BadValue, "enabled of %s is true or false: { $set: { enabled: false } }", id)
 		}
 	}
 	return body, nil
+}
+
+// atLeast refuses a field of the setting compaction that is too small, or no number.
+func atLeast(doc bson.Raw, field string, least int64) error {
+	v := doc.Lookup(field)
+	if n, ok := asInt(v); absent(v) || ok && n >= least {
+		return nil
+	}
+	return mongoerr.New(mongoerr.BadValue, "%s of compaction is a number from %d on, for each process that merges segments: { $set: { %s: %d } }", field, least, field, 16*least)
 }
 
 // updateCollection changes the switches of a collection, through its document.
