@@ -42,6 +42,20 @@ type NewCollection struct {
 	Indexes []manifest.Index
 }
 
+// Layout says more about where the documents of a collection go that gets another shard key.
+type Layout struct {
+	// Unsharded: it is no longer sharded.
+	Unsharded bool
+	// Parts is about how many chunks there shall be, where no points are given; 0: as many as
+	// their usual size makes.
+	Parts int
+	// Homes are the shards of the ranges between the points, one more than these; none: any.
+	Homes []manifest.ShardID
+	// Zones are its zone ranges from then on, in place of those it has; nil: those of it that
+	// mean something under the key.
+	Zones []ZoneBounds
+}
+
 // Create makes a collection. Errors: mongoerr NamespaceExists.
 func (r *Router) Create(ctx context.Context, ns Namespace, n NewCollection, maxTime time.Duration) error {
 	ctx, a, cancel := r.begin(ctx, maxTime)

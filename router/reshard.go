@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -20,7 +19,10 @@ import (
 type Resharding struct {
 	ID       int64
 	Progress *reshard.Progress
+	ns       string
 	cancel   context.CancelFunc
+	done     chan struct{} // closed when it is over
+	err      error         // why it ended; set before done is closed
 }
 
 // Reshard writes a collection anew under the key of n, whatever key it has, while it is read
@@ -28,7 +30,7 @@ type Resharding struct {
 // Errors: mongoerr DuplicateKey and BadValue for documents that cannot be under the key,
 // ConflictingOperationInProg, Interrupted, MaxTimeMSExpired: the collection keeps its key;
 // UnknownOutcome.
-func (r *Router) Reshard(ctx context.Context, ns Namespace, n NewCollection, maxTime time.Duration) error {
+func (r *Router) Reshard(ctx context.Context, ns Namespace, n NewCollection, l Layout, maxTime time.Duration) (err error) {
 	if r.bucket == nil || r.store == nil {
 		return mongoerr.New(mongoerr.IllegalOperation, "collection %s holds documents, and this router cannot write to the store: "+
 			"ask another router, or shard it by { _id: 1 }", ns)
@@ -39,9 +41,12 @@ func (r *Router) Reshard(ctx context.Context, ns Namespace, n NewCollection, max
 		limited, cancel = r.host.WithTimeout(ctx, maxTime)
 		defer cancel()
 	}
-	limited, job := r.startResharding(limited, ns, n.Key)
-	defer r.endResharding(job)
-	goal, err := r.goal(limited, ns, n)
+	limited, job, err := r.startResharding(limited, ns, n.Key)
+	if err != nil {
+		return err
+	}
+	defer func() { r.endResharding(job, err) }()
+	goal, err := r.goal(limited, ns, n, l)
 	if err != nil {
 		return err
 	}
@@ -70,7 +75,7 @@ func (r *Router) Reshard(ctx context.Context, ns Namespace, n NewCollection, max
 
 // goal is what shardCollection makes of a collection: zones that were declared before are
 // cut out of the key space from the start.
-func (r *Router) goal(ctx context.Context, ns Namespace, n NewCollection) (reshard.Goal, error) {
+func (r *Router) goal(ctx context.Context, ns Namespace, n NewCollection, l Layout) (reshard.Goal, error) {
 	s, _, err := r.root.Load(ctx)
 	if err != nil {
 		return reshard.Goal{}, err
@@ -79,26 +84,28 @@ func (r *Router) goal(ctx context.Context, ns Namespace, n NewCollection) (resha
 	if c == nil {
 		return reshard.Goal{}, mongoerr.New(mongoerr.NamespaceNotFound, "ns does not exist: %s", ns)
 	}
-	planned, _, err := zonesUnder(s, c, n.Key)
+	planned, _, err := l.zones(s, c, n.Key)
 	if err != nil {
 		return reshard.Goal{}, err
 	}
 	kept := uniqueSpecs(c)
 	return reshard.Goal{
-		Key: n.Key, Unique: n.Unique, Points: sortedPoints(append(zoneEnds(planned), n.Points...)), Only: n.Only,
+		Key: n.Key, Unique: n.Unique, Unsharded: l.Unsharded, Points: sortedPoints(append(zoneEnds(planned), n.Points...)), Only: n.Only, Parts: l.Parts,
 		Finish: func(s *manifest.State, c manifest.Collection, points []shardkey.Bound) (f reshard.Final, err error) {
 			if !slices.EqualFunc(uniqueSpecs(&c), kept, bytes.Equal) {
 				return f, mongoerr.New(mongoerr.ConflictingOperationInProg, "unique indexes of %s were created or dropped while it was getting another shard key: try again", ns)
 			}
 			f.Collection = n.over(c)
-			if f.Collection.Zones, f.With, err = zonesUnder(s, &c, n.Key); err != nil {
+			if f.Collection.Zones, f.With, err = l.zones(s, &c, n.Key); err != nil {
 				return f, err
 			}
 			if !slices.EqualFunc(f.Collection.Zones, planned, func(a, b manifest.ZoneRange) bool { return a.Zone == b.Zone && a.Range.Equal(b.Range) }) {
 				return f, mongoerr.New(mongoerr.ConflictingOperationInProg, "the zones of %s were changed while it was being sharded: try again", ns)
 			}
-			f.Chunks, err = place(s, &f.Collection, points, r.keptUntil(n.Points))
-			return f, err
+			if f.Chunks, err = place(s, &f.Collection, points, r.keptUntil(n.Points)); err != nil {
+				return f, err
+			}
+			return f, l.house(s, n.Points, f.Chunks)
 		},
 	}, nil
 }
@@ -153,44 +160,33 @@ func (r *Router) flushAll(ctx context.Context, s *manifest.State, c *manifest.Co
 	}
 }
 
-func (r *Router) startResharding(ctx context.Context, ns Namespace, key shardkey.Pattern) (context.Context, *Resharding) {
+// startResharding refuses a collection that this router works on already at once; of what
+// others do the job hears when it registers.
+func (r *Router) startResharding(ctx context.Context, ns Namespace, key shardkey.Pattern) (context.Context, *Resharding, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	job := &Resharding{ID: int64(r.host.Uint64() >> 33), Progress: reshard.NewProgress(r.host, ns.String(), key), cancel: cancel}
+	job := &Resharding{ID: int64(r.host.Uint64() >> 33), ns: ns.String(), cancel: cancel, done: make(chan struct{})}
+	job.Progress = reshard.NewProgress(r.host, job.ns, key, job.ID)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.resharding == nil {
 		r.resharding = make(map[int64]*Resharding)
 	}
+	for _, other := range r.resharding {
+		if other.ns == job.ns {
+			cancel()
+			return nil, nil, mongoerr.New(mongoerr.ConflictingOperationInProg, "%s is being given the shard key %v already: "+
+				"wait for it, or end it with sh.abortReshardCollection(%q)", ns, other.Progress.Seen().Key, job.ns)
+		}
+	}
 	r.resharding[job.ID] = job
-	return ctx, job
+	return ctx, job, nil
 }
 
-func (r *Router) endResharding(job *Resharding) {
+func (r *Router) endResharding(job *Resharding, err error) {
 	job.cancel()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.resharding, job.ID)
-}
-
-// Reshardings are the collections that this router is giving another shard key, by ID.
-func (r *Router) Reshardings() []*Resharding {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var list []*Resharding
-	for _, id := range slices.Sorted(maps.Keys(r.resharding)) {
-		list = append(list, r.resharding[id])
-	}
-	return list
-}
-
-// Cancel ends one of them, unless it is committed: its collection keeps its key. false: there
-// is none of that ID.
-func (r *Router) Cancel(id int64) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	job := r.resharding[id]
-	if job != nil {
-		job.cancel()
-	}
-	return job != nil
+	job.err = err
+	close(job.done)
 }

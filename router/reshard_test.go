@@ -151,14 +151,14 @@ func TestDocumentsThatCannotHaveTheKeyStopTheRewrite(t *testing.T) {
 		shard(t, c.Router, `{"a": 1}`)
 		write(t, c.Router, insertOf(t, `{"_id": 1, "a": 1, "b": [1]}`), insertOf(t, `{"_id": 2, "a": 1, "b": 5}`), insertOf(t, `{"_id": 2, "a": 2, "b": 5}`))
 		for key, want := range map[string]mongoerr.Code{`{"b": 1}`: mongoerr.BadValue} {
-			err := c.Router.Reshard(ctx, ns, key1(t, key), 0)
+			err := c.Router.Reshard(ctx, ns, key1(t, key), router.Layout{}, 0)
 			wantCode(t, err, want)
 			if !strings.Contains(err.Error(), `_id {"$numberInt":"1"}`) {
 				t.Error(err)
 			}
 		}
 		write(t, c.Router, deleteOf(t, `{"_id": 1}`))
-		err := c.Router.Reshard(ctx, ns, key1(t, `{"b": 1}`), 0)
+		err := c.Router.Reshard(ctx, ns, key1(t, `{"b": 1}`), router.Layout{}, 0)
 		wantCode(t, err, mongoerr.DuplicateKey)
 		same(t, `{ a: 1 }`, c.State().CollectionByName("db", "c").Key.String())
 		same(t, 2, len(find(t, c.Router, `{}`)))
@@ -304,7 +304,7 @@ func TestTheRewriteFollowsDocumentsWhoseKeysChange(t *testing.T) {
 				tr := begin(t, c, 3, true)
 				lossyBy(c, seed, 40)
 				_ = c.Host.Sleep(context.Background(), 300*time.Millisecond)
-				if err := c.Router.Reshard(context.Background(), ns, key1(t, []string{`{"v": 1}`, `{"v": "hashed"}`}[seed%2]), 0); err != nil {
+				if err := c.Router.Reshard(context.Background(), ns, key1(t, []string{`{"v": 1}`, `{"v": "hashed"}`}[seed%2]), router.Layout{}, 0); err != nil {
 					t.Error(err)
 				}
 				_ = c.Host.Sleep(context.Background(), 300*time.Millisecond)
@@ -619,9 +619,12 @@ func TestARewriteThatIsGivenUpChangesNothing(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- c.Router.ShardCollection(ctx, ns, key1(t, `{"k": 1}`), 0) }()
 		_ = c.Host.Sleep(ctx, 2500*time.Millisecond)
-		jobs := c.Router.Reshardings()
-		if len(jobs) != 1 || jobs[0].Progress.Seen().Namespace != "db.c" || !c.Router.Cancel(jobs[0].ID) || c.Router.Cancel(jobs[0].ID+1) {
-			t.Fatalf("%+v", jobs)
+		jobs, err := c.Router.Reshardings(ctx, 0)
+		if err != nil || len(jobs) != 1 || jobs[0].Namespace != "db.c" {
+			t.Fatalf("%+v, %v", jobs, err)
+		}
+		if found, err := c.Router.Cancel(ctx, jobs[0].Op, 0); !found || err != nil {
+			t.Error(found, err)
 		}
 		wantCode(t, <-done, mongoerr.Interrupted)
 		leaving, leave := context.WithCancel(ctx)
@@ -680,7 +683,7 @@ func TestAnUpdateOfManyDoesNotHappenTwiceAcrossTheRewrite(t *testing.T) {
 				}
 			})
 			_ = c.Host.Sleep(ctx, time.Duration(i)*200*time.Microsecond)
-			if err := c.Router.Reshard(ctx, ns, key1(t, []string{`{"k": 1}`, `{"pad": 1}`}[i%2]), 0); err != nil {
+			if err := c.Router.Reshard(ctx, ns, key1(t, []string{`{"k": 1}`, `{"pad": 1}`}[i%2]), router.Layout{}, 0); err != nil {
 				t.Fatal(err)
 			}
 			all.Wait()
@@ -706,7 +709,7 @@ func TestARefinedKeyDividesWhatOneValueFilled(t *testing.T) {
 		before := find(t, c.Router, `{}`)
 		n := key1(t, `{"g": 1, "k": 1}`, `{"g": 1}`)
 		n.Only = false
-		if err := c.Router.Reshard(ctx, ns, n, 0); err != nil {
+		if err := c.Router.Reshard(ctx, ns, n, router.Layout{}, 0); err != nil {
 			t.Fatal(err)
 		}
 		coll := c.State().CollectionByName("db", "c")

@@ -29,7 +29,7 @@ func (r *Router) ShardCollection(ctx context.Context, ns Namespace, n NewCollect
 	if !errors.Is(err, errHoldsDocuments) {
 		return err
 	}
-	return r.Reshard(ctx, ns, n, maxTime)
+	return r.Reshard(ctx, ns, n, Layout{}, maxTime)
 }
 
 // errHoldsDocuments ends the quick way of a collection that must be empty for it.

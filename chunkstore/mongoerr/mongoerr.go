@@ -84,9 +84,13 @@ const (
 	Location51091              Code = 51091
 	DataCorruptionDetected     Code = 242
 	OutOfDiskSpace             Code = 14031
+	NoSuchReshardCollection    Code = 339
+	ReshardCollectionCommitted Code = 340
+	ReshardCollectionAborted   Code = 341
 )
 
 var names = map[Code]string{
+	NoSuchReshardCollection: "NoSuchReshardCollection", ReshardCollectionCommitted: "ReshardCollectionCommitted", ReshardCollectionAborted: "ReshardCollectionAborted",
 	ProtocolError: "ProtocolError", AlreadyInitialized: "AlreadyInitialized", CannotBackfillArray: "CannotBackfillArray",
 	NotSingleValueField: "NotSingleValueField", InvalidPipelineOperator: "InvalidPipelineOperator",
 	ConversionFailure: "ConversionFailure", UnsupportedOpQueryCommand: "UnsupportedOpQueryCommand",

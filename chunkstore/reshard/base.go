@@ -60,6 +60,9 @@ func (w *work) base(ctx context.Context) (*manifest.State, error) {
 		}
 	}
 	w.progress.enter("write")
+	if parts := int64(w.goal.Parts); parts > 0 {
+		w.Settings.ChunkBytes = max(1, (w.progress.Seen().Bytes+parts-1)/parts)
+	}
 	return s, w.write(ctx, order)
 }
 
@@ -177,7 +180,7 @@ func (c *cutter) take(ctx context.Context, r segment.Row) error {
 		}
 		c.points = c.points[1:]
 	}
-	if !c.w.goal.Only && !same && c.bytes >= c.w.Settings.ChunkBytes && len(c.w.image.chunks) < chunksMax {
+	if !c.w.goal.Only && !same && c.bytes >= c.w.Settings.ChunkBytes && len(c.w.image.chunks) < c.most() {
 		if key, full, err := c.w.goal.Key.BoundOf(r.Doc); err == nil && !bytes.Equal(key, c.now.low.Key) {
 			if err := c.cut(shardkey.Bound{Key: key, BSON: full}); err != nil {
 				return err
@@ -192,6 +195,14 @@ func (c *cutter) take(ctx context.Context, r segment.Row) error {
 
 // chunksMax bounds the chunks of one commit.
 const chunksMax = 100_000
+
+// most is how many chunks there may be before the one in the making.
+func (c *cutter) most() int {
+	if parts := c.w.goal.Parts; parts > 0 && parts < chunksMax {
+		return max(0, parts-1-len(c.points))
+	}
+	return chunksMax
+}
 
 // cut ends the present chunk at a point.
 func (c *cutter) cut(at shardkey.Bound) error {

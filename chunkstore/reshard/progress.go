@@ -1,10 +1,12 @@
 package reshard
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/manifest/host"
 	"github.com/granarydb/granary/manifest/shardkey"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -15,7 +17,6 @@ import (
 type Progress struct {
 	host  host.Host
 	ns    string
-	key   shardkey.Pattern
 	start time.Duration // Mono
 
 	mu   sync.Mutex
@@ -26,6 +27,8 @@ type Progress struct {
 type Seen struct {
 	Namespace string
 	Key       shardkey.Pattern
+	// Op is the number by which it can be ended; 0: none.
+	Op int64
 	// Phase is register, read, write, catchUp, switch, done or failed.
 	Phase string
 	// Rows and Bytes were read from the old chunks, of about these totals; Round is how often
@@ -37,11 +40,22 @@ type Seen struct {
 	Running, Left time.Duration
 	// Stopped is how long the last switch kept writes and reads waiting.
 	Stopped time.Duration
+	// Hurried: somebody wants the switch as soon as it can be made.
+	Hurried bool
 }
 
 // NewProgress begins one.
-func NewProgress(h host.Host, ns string, key shardkey.Pattern) *Progress {
-	return &Progress{host: h, ns: ns, key: key, start: h.Mono(), seen: Seen{Namespace: ns, Key: key}}
+func NewProgress(h host.Host, ns string, key shardkey.Pattern, op int64) *Progress {
+	return &Progress{host: h, ns: ns, start: h.Mono(), seen: Seen{Namespace: ns, Key: key, Op: op, Phase: "register"}}
+}
+
+// Hurry has the job switch after the round that it is in, however long that was.
+func (p *Progress) Hurry() { p.change(func(s *Seen) { s.Hurried = true }) }
+
+func (p *Progress) hurried() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.seen.Hurried
 }
 
 // Seen is how far the job is now.
@@ -80,5 +94,61 @@ func (p *Progress) body(job manifest.JobID, nowMillis int64) bson.Raw {
 		AppendInt64("bytes", s.Bytes).AppendInt64("bytesTotal", s.BytesTotal).
 		AppendInt32("round", int32(s.Round)).
 		AppendInt64("secsRunning", int64(s.Running/time.Second)).
+		AppendInt64("secsLeft", int64(s.Left/time.Second)).
+		AppendInt64("op", s.Op).
+		AppendBoolean("hurry", s.Hurried).
 		AppendDateTime("at", nowMillis).Build())
+}
+
+// JobOf is the job that wrote a record.
+func JobOf(body bson.Raw) (job manifest.JobID) {
+	_, id, _ := body.Lookup("job").BinaryOK()
+	copy(job[:], id)
+	return job
+}
+
+func hurry(body bson.Raw) bool {
+	yes, _ := body.Lookup("hurry").BooleanOK()
+	return yes
+}
+
+// Recorded is what a record tells of the job of a namespace, as it was when it was written.
+func Recorded(ns string, body bson.Raw) (Seen, error) {
+	number := func(field string) int64 { n, _ := body.Lookup(field).AsInt64OK(); return n }
+	spec, _ := body.Lookup("key").DocumentOK()
+	key, err := shardkey.ParsePattern(spec)
+	if err != nil {
+		return Seen{}, fmt.Errorf("the record of the resharding of %s: %w: key: %w", ns, errkind.Corrupt, err)
+	}
+	phase, _ := body.Lookup("phase").StringValueOK()
+	return Seen{
+		Namespace: ns, Key: key, Op: number("op"), Phase: phase, Hurried: hurry(body), Round: int(number("round")),
+		Rows: number("rows"), RowsTotal: number("rowsTotal"), Bytes: number("bytes"), BytesTotal: number("bytesTotal"),
+		Running: time.Duration(number("secsRunning")) * time.Second, Left: time.Duration(number("secsLeft")) * time.Second,
+	}, nil
+}
+
+// Hasten is a change of the record of a job that runs elsewhere: it is to switch soon.
+func Hasten(r manifest.Record) manifest.Change {
+	was := r.Body
+	start, doc := bsoncore.AppendDocumentStart(nil)
+	elements, _ := r.Body.Elements()
+	for _, e := range elements {
+		if e.Key() != "hurry" {
+			doc = append(doc, e...)
+		}
+	}
+	doc, _ = bsoncore.AppendDocumentEnd(bsoncore.AppendBooleanElement(doc, "hurry", true), start)
+	r.Body = doc
+	return manifest.PutRecord{Record: r, IfBody: was}
+}
+
+// Expel are the changes that end the job of a record, wherever it runs: from then on nothing
+// of it can be committed.
+func Expel(r manifest.Record) []manifest.Change {
+	return []manifest.Change{
+		manifest.PutRecord{Record: r, IfBody: r.Body}, // it is still the one that was seen
+		manifest.ExpelJob{ID: JobOf(r.Body)},
+		manifest.DropRecord{Kind: r.Kind, ID: r.ID},
+	}
 }

@@ -41,7 +41,7 @@ func (w *work) register(ctx context.Context) error {
 		changes := append(gone, manifest.RegisterJob{Job: manifest.Job{
 			ID: w.job, Kind: manifest.JobReshard, Holder: w.Holder, StartedMillis: w.Host.Wall().UnixMilli(),
 			Detail: manifest.JobDetail(w.id, w.progress.ns),
-		}}, w.record())
+		}}, manifest.PutRecord{Record: w.record()})
 		_, err = w.Root.Commit(ctx, w.edit(changes...))
 		switch {
 		case err == nil:
@@ -73,9 +73,7 @@ func (w *work) otherJob(ctx context.Context, s *manifest.State) ([]manifest.Chan
 	if !ok {
 		return nil, nil
 	}
-	_, id, _ := r.Body.Lookup("job").BinaryOK()
-	var job manifest.JobID
-	copy(job[:], id)
+	job := JobOf(r.Body)
 	if _, ok := s.Job(job); !ok {
 		return nil, nil
 	}
@@ -102,10 +100,10 @@ func (w *work) edit(changes ...manifest.Change) manifest.Edit {
 }
 
 // record is the job's state for others to see.
-func (w *work) record() manifest.Change {
-	return manifest.PutRecord{Record: manifest.Record{
+func (w *work) record() manifest.Record {
+	return manifest.Record{
 		Kind: manifest.RecordReshard, ID: w.progress.ns, Body: w.progress.body(w.job, w.Host.Wall().UnixMilli()),
-	}}
+	}
 }
 
 // tick renews the record now and then, and notices that the job was expelled.
@@ -121,12 +119,24 @@ func (w *work) tick(ctx context.Context) error {
 			return err
 		}
 	}
-	e := w.edit(w.record())
+	e := w.edit(w.renewed()...)
 	e.Background = true
 	if _, err := w.Root.Commit(ctx, e); err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return nil
+}
+
+// renewed puts a newer record in the place of the one that was last seen: if another process
+// has left a wish there since, that is seen first.
+func (w *work) renewed() []manifest.Change {
+	put := manifest.PutRecord{Record: w.record()}
+	if s := w.Root.State(); s != nil {
+		if r, ok := s.Record(manifest.RecordReshard, w.progress.ns); ok {
+			put.IfBody = r.Body
+		}
+	}
+	return []manifest.Change{put}
 }
 
 // mark stops writes and reads of the collection, from the root that it returns.
@@ -171,11 +181,30 @@ func (w *work) abandon(ctx context.Context, cause error) {
 	defer cancel()
 	err := w.unmark(ctx)
 	if err == nil {
-		_, err = w.Root.Commit(ctx, w.edit(w.farewell(w.uploaded)...))
+		err = w.leave(ctx)
 	}
 	if err != nil {
 		w.Log.Warn("a job stays registered until the next one for its collection expels it", "ns", w.progress.ns, "job", fmt.Sprintf("%x", w.job), "cause", err)
 	}
+}
+
+// leave expels the job, with what it uploaded. Its record may be another job's by now, which
+// took this one for dead: then it stays.
+func (w *work) leave(ctx context.Context) (err error) {
+	for range commitsMax {
+		s, _, loaded := w.Root.Load(ctx)
+		if loaded != nil {
+			return loaded
+		}
+		changes := []manifest.Change{manifest.ExpelJob{ID: w.job, Left: w.uploaded}}
+		if r, ok := s.Record(manifest.RecordReshard, w.progress.ns); ok && JobOf(r.Body) == w.job {
+			changes = append([]manifest.Change{manifest.PutRecord{Record: r, IfBody: r.Body}}, w.farewell(w.uploaded)...)
+		}
+		if _, err = w.Root.Commit(ctx, w.edit(changes...)); !errors.Is(err, errkind.Conflict) {
+			return err
+		}
+	}
+	return err
 }
 
 // farewell expels the job, and gives what it left to GC.

@@ -127,9 +127,13 @@ type Goal struct {
 	Key shardkey.Pattern
 	// Unique: no two documents may have one shard key.
 	Unique bool
-	// Points are where to cut, ascending; with Only there and nowhere else.
+	// Unsharded: the collection is no longer sharded; Key is then that of any such collection.
+	Unsharded bool
+	// Points are where to cut, ascending; with Only there and nowhere else. Without Only, and
+	// with Parts > 0, the chunks between are of such a size that there are about so many, at most.
 	Points []shardkey.Bound
 	Only   bool
+	Parts  int
 	// Finish makes the collection as it shall be of what it is in s, and puts the chunks between
 	// points on shards. Key, Unique and Sharded are set from the goal afterwards.
 	Finish func(s *manifest.State, c manifest.Collection, points []shardkey.Bound) (Final, error)
@@ -167,14 +171,14 @@ const segmentCache = 16 << 20
 
 // Run carries the job out. progress, which may be nil, is filled in meanwhile. Errors: a
 // *mongoerr.Error (DuplicateKey, NamespaceNotFound, ConflictingOperationInProg, a document that
-// cannot have the key), the cause of ctx: nothing was changed; UnknownOutcome; those of bucket
-// and root.
+// cannot have the key, ReshardCollectionAborted), the cause of ctx: nothing was changed;
+// UnknownOutcome; those of bucket and root.
 func Run(ctx context.Context, c Config, ns string, goal Goal, progress *Progress) (*manifest.State, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if progress == nil {
-		progress = NewProgress(c.Host, ns, goal.Key)
+		progress = NewProgress(c.Host, ns, goal.Key, 0)
 	}
 	c.Settings = c.Settings.withDefaults()
 	w := &work{Config: c, goal: goal, progress: progress, store: c.Store.Apart(segment.NewCache(segmentCache))}
@@ -245,7 +249,7 @@ func (w *work) catchUp(ctx context.Context, seen *manifest.State) (*manifest.Sta
 		}
 		seen = now
 		took := w.Host.Mono() - start
-		if took <= w.Settings.SwitchBelow || took >= before*7/10 && before > 0 || w.round >= w.Settings.RoundsMax {
+		if w.progress.hurried() || took <= w.Settings.SwitchBelow || took >= before*7/10 && before > 0 || w.round >= w.Settings.RoundsMax {
 			return seen, nil
 		}
 		before = took
@@ -276,7 +280,10 @@ func (w *work) present(s *manifest.State) (*manifest.Collection, error) {
 		return nil, mongoerr.New(mongoerr.NamespaceNotFound, "collection %s was dropped, or given another key, meanwhile", w.coll.Namespace())
 	}
 	if _, ok := s.Job(w.job); !ok {
-		return nil, mongoerr.New(mongoerr.Interrupted, "job %x was expelled: another process took this one for dead", w.job)
+		return nil, mongoerr.New(mongoerr.ReshardCollectionAborted, "resharding of %s was aborted, or another process took this one for dead", w.coll.Namespace())
+	}
+	if r, ok := s.Record(manifest.RecordReshard, w.progress.ns); ok && hurry(r.Body) {
+		w.progress.Hurry()
 	}
 	return c, nil
 }

@@ -75,7 +75,7 @@ func (w *work) change(now *manifest.State, owners []manifest.OwnerAt, retries []
 		return x, nil, err
 	}
 	x.Collection, x.Chunks = final.Collection, final.Chunks
-	x.Collection.Key, x.Collection.Sharded, x.Collection.Unique = w.goal.Key, true, w.goal.Unique
+	x.Collection.Key, x.Collection.Sharded, x.Collection.Unique = w.goal.Key, !w.goal.Unsharded, w.goal.Unique
 	for k := range now.Chunks(w.coll.ID) {
 		x.At = append(x.At, k.At())
 		x.Rebuilt.From = append(x.Rebuilt.From, k.Refs)

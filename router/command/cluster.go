@@ -87,7 +87,7 @@ func (s *Commands) literal(spec bson.RawValue) ([]bson.Raw, error) {
 func (s *Commands) clusterStage(ctx context.Context, c *call, name string, spec bson.RawValue) ([]bson.Raw, error) {
 	switch name {
 	case "$currentOp":
-		return s.operations(), nil
+		return s.operations(ctx, c.maxTime)
 	case "$listLocalSessions", "$listSessions":
 		return nil, nil
 	case "$documents":

@@ -154,7 +154,7 @@ func New(r *router.Router, o *Options) *Commands {
 	s.underway.calls = make(map[int64]running)
 	for n, family := range [][]Command{
 		s.handshake(), s.diagnostics(), s.sessions(), s.crud(), s.find(), s.aggregation(), s.definitions(), s.sharding(), s.shards(), s.balancing(), s.chunks(), s.zones(), s.snapshots(),
-		s.whereabouts(), s.statistics(), s.later(),
+		s.whereabouts(), s.statistics(), s.resharding(), s.later(),
 	} {
 		for i := range family {
 			if n < 3 {

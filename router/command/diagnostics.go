@@ -139,8 +139,12 @@ func (s *Commands) getCmdLineOpts(context.Context, *call) (bson.Raw, error) {
 	return ok(build().AppendArray("argv", stringArray("granary")).AppendDocument("parsed", build().Build())), nil
 }
 
-func (s *Commands) currentOp(context.Context, *call) (bson.Raw, error) {
-	return ok(build().AppendArray("inprog", array(s.operations()))), nil
+func (s *Commands) currentOp(ctx context.Context, c *call) (bson.Raw, error) {
+	list, err := s.operations(ctx, c.maxTime)
+	if err != nil {
+		return nil, err
+	}
+	return ok(build().AppendArray("inprog", array(list))), nil
 }
 
 func (s *Commands) listCommands(context.Context, *call) (bson.Raw, error) {

@@ -11,17 +11,14 @@ import (
 // mongosh send them: they are answered in words, not with "no such command".
 func (s *Commands) later() []Command {
 	const (
-		reshard = "a collection gets another shard key by copying it so far: make a new one with sh.shardCollection, " +
-			"copy the documents, and let the application use the new one"
+		tidy = "what gives a collection another shard key leaves nothing behind: sh.abortReshardCollection ends it, also when its router is gone"
 		done = "a move copies no data and is done when it is answered: there is nothing to abort"
 		keys = "shard keys are not analyzed yet; explain shows which chunks a query visits, and why"
 		cfg  = "there are no config servers: the root in the store is what they would keep"
 	)
 	var list []Command
 	for _, c := range []struct{ name, why string }{
-		{"reshardCollection", reshard}, {"commitReshardCollection", reshard}, {"abortReshardCollection", reshard},
-		{"cleanupReshardCollection", reshard}, {"rewriteCollection", reshard},
-		{"unshardCollection", reshard}, {"abortUnshardCollection", reshard}, {"abortMoveCollection", done},
+		{"cleanupReshardCollection", tidy}, {"abortMoveCollection", done},
 		{"analyzeShardKey", keys}, {"configureQueryAnalyzer", keys},
 		{"movePrimary", "a database has no primary shard: its collections are moved by sh.moveCollection"},
 		{"shardDrainingStatus", "removeShard, sent again, says how far it is, and config.shards has draining: true"},

@@ -55,7 +55,7 @@ func (s *Commands) refineCollectionShardKey(ctx context.Context, c *call) (bson.
 	if n.Points, err = boundsUnder(st, coll, key); err != nil {
 		return nil, err
 	}
-	if err := s.router.Reshard(ctx, ns, n, c.maxTime); err != nil {
+	if err := s.router.Reshard(ctx, ns, n, router.Layout{}, c.maxTime); err != nil {
 		return nil, err
 	}
 	return okReply(), nil

@@ -42,22 +42,12 @@ func (s *Commands) shardCollection(ctx context.Context, c *call) (bson.Raw, erro
 	if c.err != nil {
 		return nil, c.err
 	}
-	n := router.NewCollection{Unique: unique}
-	var err error
-	if n.Key, err = shardkey.ParsePattern(spec); err != nil {
-		return nil, mongoerr.New(mongoerr.BadValue, "%v", err)
-	}
-	if unique && slices.ContainsFunc(n.Key.Fields, func(f shardkey.Field) bool { return f.Hashed }) {
-		return nil, mongoerr.New(mongoerr.InvalidOptions, "Shard key %v: a hashed shard key cannot be unique; use %s", n.Key, plainIndex(n.Key))
-	}
-	if err := s.uniqueUnder(ctx, c, ns, n.Key); err != nil {
+	n, err := s.keyed(ctx, c, ns, spec, unique)
+	if err != nil {
 		return nil, err
 	}
 	if n.Points, err = s.initialPoints(ctx, c, n.Key, points, chunks); err != nil {
 		return nil, err
-	}
-	if name := indexName(n.Key); name != "_id_1" {
-		n.Indexes = []manifest.Index{keyIndex(n.Key, unique)}
 	}
 	n.Only = len(points) > 0 || chunks > 0
 	n.Options = manifest.WithRequireShardKey(nil, require)
@@ -75,14 +65,30 @@ func (s *Commands) shardCollection(ctx context.Context, c *call) (bson.Raw, erro
 	return ok(b), nil
 }
 
+// keyed is a collection as it is to be under a shard key: with an index of the key, and no
+// unique index that could not be kept under it.
+func (s *Commands) keyed(ctx context.Context, c *call, ns router.Namespace, spec bson.Raw, unique bool) (n router.NewCollection, err error) {
+	n.Unique = unique
+	if n.Key, err = shardkey.ParsePattern(spec); err != nil {
+		return n, mongoerr.New(mongoerr.BadValue, "%v", err)
+	}
+	if unique && slices.ContainsFunc(n.Key.Fields, func(f shardkey.Field) bool { return f.Hashed }) {
+		return n, mongoerr.New(mongoerr.InvalidOptions, "Shard key %v: a hashed shard key cannot be unique; use %s", n.Key, plainIndex(n.Key))
+	}
+	if name := indexName(n.Key); name != "_id_1" {
+		n.Indexes = []manifest.Index{keyIndex(n.Key, unique)}
+	}
+	return n, s.uniqueUnder(ctx, c, ns, n.Key)
+}
+
 // initialPoints are where a new collection is cut: as asked, and a hashed one in even parts.
 func (s *Commands) initialPoints(ctx context.Context, c *call, key shardkey.Pattern, points []bson.Raw, chunks int64) ([]shardkey.Bound, error) {
 	hashedFirst := key.Fields[0].Hashed
 	switch {
 	case len(points) > 0 && chunks > 0:
-		return nil, mongoerr.New(mongoerr.InvalidOptions, "shardCollection: give splitPoints or numInitialChunks, not both")
+		return nil, mongoerr.New(mongoerr.InvalidOptions, "%s: give splitPoints or numInitialChunks, not both", c.cmd.Name)
 	case len(points) >= initialChunkMax || chunks > initialChunkMax:
-		return nil, mongoerr.New(mongoerr.InvalidOptions, "shardCollection: a collection begins with at most %d chunks", initialChunkMax)
+		return nil, mongoerr.New(mongoerr.InvalidOptions, "%s: a collection begins with at most %d chunks", c.cmd.Name, initialChunkMax)
 	case len(points) > 0:
 		return splitPoints(key, points)
 	case chunks > 0 && !hashedFirst:

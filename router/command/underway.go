@@ -2,6 +2,7 @@ package command
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"sync"
 	"time"
@@ -90,6 +91,7 @@ func (r running) describe(took time.Duration, wall time.Time) bson.Raw {
 }
 
 // operations is $currentOp.
-func (s *Commands) operations() []bson.Raw {
-	return append(s.underway.list(s.host.Mono(), s.host.Wall()), s.reshardings()...)
+func (s *Commands) operations(ctx context.Context, maxTime time.Duration) ([]bson.Raw, error) {
+	list, err := s.reshardings(ctx, maxTime)
+	return append(s.underway.list(s.host.Mono(), s.host.Wall()), list...), err
 }

@@ -68,7 +68,7 @@ var importTable = table{
 
 	{"router/plan", with(truth, []string{"chunkstore/document/..."}), "values in, values out"},
 	{"router/wire", []string{"manifest/errkind", "manifest/host", "chunkstore/admission", "chunkstore/mongoerr", "chunkstore/document"}, "a protocol server: commands are handed in"},
-	{"router/command", with(truth, []string{"manifest/balancing", "router", "router/plan", "router/wire", "chunkstore/admission", "chunkstore/document/...", "chunkstore/expiry", "chunkstore/mongoerr", "chunkstore/writer/rpc"}), "a command knows the router, not the stores behind it"},
+	{"router/command", with(truth, []string{"manifest/balancing", "router", "router/plan", "router/wire", "chunkstore/admission", "chunkstore/document/...", "chunkstore/expiry", "chunkstore/mongoerr", "chunkstore/reshard", "chunkstore/writer/rpc"}), "a command knows the router, not the stores behind it"},
 	{"router/routertest", with(truth, []string{"router", "chunkstore/..."}), "a cluster in a process, for the router's tests"},
 	{"router", with(truth, port, []string{"manifest/balancing", "router/plan", "chunkstore/admission", "chunkstore/document/...", "chunkstore/expiry", "chunkstore/mongoerr", "chunkstore/reader/...", "chunkstore/reshard", "chunkstore/writer/rpc"}), "a role: meets others in the manifest and over the writer's client; no concrete bucket"},
 	{"compactor", with(truth, port, []string{"compactor/...", "chunkstore/reader/...", "chunkstore/segment", "chunkstore/document/...", "chunkstore/expiry", "chunkstore/writer/rpc", "chunkstore/wal", "chunkstore/mongoerr"}), "a role: no other role, no concrete bucket"},

@@ -77,12 +77,15 @@ works('updateZoneKeyRange', () => sh.updateZoneKeyRange('tbl.c', { k: 0 }, { k: 
 works('removeRangeFromZone', () => sh.removeRangeFromZone('tbl.c', { k: 0 }, { k: 5 }));
 works('removeShardTag', () => sh.removeShardTag('shard01', 'EU'));
 works('removeShardFromZone', () => sh.removeShardFromZone('shard02', 'EU'));
-refused('reshardCollection', notThere, /copying/, () => sh.reshardCollection('tbl.c', { x: 1 }));
-refused('commitReshardCollection', notThere, /copying/, () => sh.commitReshardCollection('tbl.c'));
-refused('abortReshardCollection', notThere, /copying/, () => sh.abortReshardCollection('tbl.c'));
-refused('shardAndDistributeCollection', notThere, /copying/, () => sh.shardAndDistributeCollection('tbl.d', { x: 1 }));
-refused('unshardCollection', notThere, /copying/, () => sh.unshardCollection('tbl.c', 'shard01'));
-refused('abortUnshardCollection', notThere, /copying/, () => sh.abortUnshardCollection('tbl.c'));
+const noReshard = 339; // NoSuchReshardCollection: it is over before another helper could be sent
+works('reshardCollection', () => sh.reshardCollection('tbl.c', { k: 'hashed' }), (r) => r.ok === 1 && coll().key.k === 'hashed' && t.c.countDocuments({}) === 100);
+refused('commitReshardCollection', noReshard, /in-progress/, () => sh.commitReshardCollection('tbl.c'));
+refused('abortReshardCollection', noReshard, /in-progress/, () => sh.abortReshardCollection('tbl.c'));
+t.d.insertMany([...Array(50).keys()].map((x) => ({ x })));
+works('shardAndDistributeCollection', () => sh.shardAndDistributeCollection('tbl.d', { x: 1 }), (r) => r.ok === 1 && t.d.countDocuments({}) === 50);
+works('unshardCollection', () => sh.unshardCollection('tbl.c', 'shard01'), (r) => r.ok === 1 && t.c.countDocuments({ k: { $lt: 10 } }) === 10);
+same('unsharded', t.c.getShardLocation(), { shards: ['shard01'], sharded: false });
+refused('abortUnshardCollection', noReshard, /in-progress/, () => sh.abortUnshardCollection('tbl.c'));
 refused('abortMoveCollection', notThere, /nothing to abort/, () => sh.abortMoveCollection('tbl.plain'));
 refused('shardDrainingStatus', notThere, /removeShard/, () => sh.shardDrainingStatus());
 refused('getTransitionToDedicatedConfigServerStatus', notThere, /no config servers/, () => sh.getTransitionToDedicatedConfigServerStatus());
