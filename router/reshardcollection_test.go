@@ -1,15 +1,21 @@
 package router_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
+	"github.com/granarydb/granary/chunkstore/reader"
+	"github.com/granarydb/granary/chunkstore/reshard"
 	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/router"
 	"github.com/granarydb/granary/router/routertest"
 )
@@ -181,4 +187,48 @@ func TestTwoCollectionsAreReshardedAtOnce(t *testing.T) {
 		}
 		tidy(t, c)
 	})
+}
+
+// TestWhatTheStoreChangedIsNotSwitchedTo: a store loses a row of a segment that it was given
+// under the new key, keeping the file sound. The job reads it back, and the collection keeps its key.
+func TestWhatTheStoreChangedIsNotSwitchedTo(t *testing.T) {
+	in(t, routertest.Options{Settings: small}, func(t *testing.T, c *routertest.Cluster) {
+		ctx := context.Background()
+		shard(t, c.Router, `{"k": 1}`)
+		shelf(t, c.Router, 60)
+		before := find(t, c.Router, `{}`)
+		store := &swapping{Bucket: c.Bucket}
+		open := func(manifest.LocationID) (bucket.Bucket, error) { return store, nil }
+		r := router.New(router.Config{
+			Root: manifest.NewRoot(bucket.NewCell(c.Bucket), c.Host, nil), Bucket: store, Store: reader.NewStore(open, nil), Dialer: c, Host: c.Host,
+			Settings: router.Settings{Reshard: reshard.Settings{SegmentBytes: 1 << 10}},
+		})
+		err := r.ReshardCollection(ctx, ns, key1(t, `{"v": 1}`), router.Layout{}, false, 0)
+		if err == nil || !errors.Is(err, errkind.Corrupt) && !strings.Contains(err.Error(), "verify db.c") {
+			t.Fatal(err)
+		}
+		same(t, `{ k: 1 }`, c.State().CollectionByName("db", "c").Key.String())
+		same(t, before, find(t, c.Router, `{}`))
+		tidy(t, c)
+	})
+}
+
+// swapping answers a GET of the second segment of a job with the bytes of the first.
+type swapping struct {
+	bucket.Bucket
+	first  []byte
+	second string
+}
+
+func (s *swapping) Put(ctx context.Context, key string, body []byte, c bucket.Condition) (bucket.Tag, error) {
+	if strings.HasPrefix(key, "seg/") {
+		switch {
+		case s.first == nil:
+			s.first = bytes.Clone(body)
+		case s.second == "":
+			s.second = key
+			body = s.first
+		}
+	}
+	return s.Bucket.Put(ctx, key, body, c)
 }

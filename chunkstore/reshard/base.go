@@ -63,7 +63,10 @@ func (w *work) base(ctx context.Context) (*manifest.State, error) {
 	if parts := int64(w.goal.Parts); parts > 0 {
 		w.Settings.ChunkBytes = max(1, (w.progress.Seen().Bytes+parts-1)/parts)
 	}
-	return s, w.write(ctx, order)
+	if err := w.write(ctx, order); err != nil {
+		return nil, err
+	}
+	return s, w.verifyBase(ctx)
 }
 
 // read takes the rows of an old chunk.
@@ -77,7 +80,9 @@ func (w *work) read(ctx context.Context, order *sorter, c *manifest.Chunk) error
 		if err != nil {
 			return err
 		}
-		if err := order.add(ctx, segment.Row{Key: key, Seq: w.seq(came), Doc: doc}); err != nil {
+		row := segment.Row{Key: key, Seq: w.seq(came), Doc: doc}
+		w.source.add(row)
+		if err := order.add(ctx, row); err != nil {
 			return err
 		}
 		n, size = n+1, size+int64(len(it.Row().Key)+len(doc))

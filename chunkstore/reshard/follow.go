@@ -121,11 +121,13 @@ func (d *delta) compare(ctx context.Context, now segment.Row, was reader.Found) 
 		if from, err = d.w.keyOf(was.Row.Doc); err != nil {
 			return err
 		}
+		d.w.source.take(segment.Row{Key: from, Doc: was.Row.Doc})
 	}
 	if !now.Delete {
 		if to, err = d.w.keyOf(now.Doc); err != nil {
 			return err
 		}
+		d.w.source.add(segment.Row{Key: to, Doc: now.Doc})
 	}
 	stays := from != nil && to != nil && bytes.Equal(from, to)
 	if from != nil && !stays {
@@ -176,6 +178,9 @@ type applying struct {
 	chunk *chunk
 	// before is how many references the chunk had when the round came to it.
 	before int
+	// touched are the chunks so far, and written what was put there: to be read back.
+	touched []touch
+	written content
 	// group is the changes of one key, the latest first.
 	group []segment.Row
 	// arrived are documents that came to a key, to be looked for in the image as it was.
@@ -219,6 +224,7 @@ func (a *applying) flush(ctx context.Context) error {
 			}
 		}
 	}
+	a.written.add(newest)
 	return a.out.add(ctx, a.chunk, newest)
 }
 
@@ -233,6 +239,7 @@ func (a *applying) next(ctx context.Context, c *chunk) error {
 		}
 	}
 	a.chunk, a.before = c, len(c.added.Refs)
+	a.touched = append(a.touched, touch{c, a.before})
 	return nil
 }
 
@@ -286,7 +293,7 @@ func (a *applying) end(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return a.verifyRound(ctx)
 }
 
 // checkUnique makes sure that one document at most has a shard key.

@@ -29,7 +29,7 @@ type Seen struct {
 	Key       shardkey.Pattern
 	// Op is the number by which it can be ended; 0: none.
 	Op int64
-	// Phase is register, read, write, catchUp, switch, done or failed.
+	// Phase is register, read, write, verify, catchUp, switch, done or failed.
 	Phase string
 	// Rows and Bytes were read from the old chunks, of about these totals; Round is how often
 	// it has caught up since.
@@ -42,6 +42,10 @@ type Seen struct {
 	Stopped time.Duration
 	// Hurried: somebody wants the switch as soon as it can be made.
 	Hurried bool
+	// Documents and Content are what the collection holds, as it was verified before the
+	// switch; Content is a hash of all documents with their keys, "" before.
+	Documents int64
+	Content   string
 }
 
 // NewProgress begins one.

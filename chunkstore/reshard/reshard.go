@@ -33,6 +33,18 @@
 // What was answered to retryable writes goes along (writer.Carried), so that a write that is
 // sent again across the switch is done once.
 //
+// # Verified before it counts
+//
+// The content of a collection is how many documents it has, and the sum of a hash of each with
+// its key, which does not depend on their order. While old chunks are read it is added up; a
+// round takes away what a document was and adds what it is. The new chunks are read back from
+// the bucket: the base as a whole, each chunk's count and the content of all, before the rounds
+// begin, and of each round what it wrote. So each byte that the switch makes visible was read
+// as a reader will read it. Before the commit the count of the new chunks must be that of the old
+// ones, also as the root counts them where that is exact. What differs ends the job with Corrupt,
+// and nothing was changed. The second reading of the base costs its GETs, no PUT, and happens
+// while the collection is read and written; under the mark only the last, short round is read.
+//
 // # Two documents with one key
 //
 // Rows are told apart by shard key and _id. Two documents that agree in both under the new key,
@@ -49,8 +61,8 @@
 //
 // # What it costs
 //
-// The rows are read once and written once, or twice when they do not fit in memory at once: then
-// sorted runs are written first. Memory: MemoryBytes of rows, a segment in the making, a block of
+// The rows are read once, written once and read back, or written and read twice when they do not
+// fit in memory at once: then sorted runs are written first. Memory: MemoryBytes of rows, a segment in the making, a block of
 // each run.
 package reshard
 
@@ -160,6 +172,7 @@ type work struct {
 	image    *image
 	carried  *writer.Carried
 	uploaded []manifest.SegmentRef // all, for GC if nobody needs them
+	source   content               // of the image's snapshot, as it was read of the old chunks
 	round    int
 	broken   bool          // the image is of no snapshot
 	unclear  bool          // whether the switch was committed is not known

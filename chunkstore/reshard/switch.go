@@ -31,6 +31,9 @@ func (w *work) replace(ctx context.Context, seen *manifest.State) (s, now *manif
 		return nil, now, err
 	}
 	now = last
+	if err := w.verifyCounts(now); err != nil {
+		return nil, now, err
+	}
 	retries, err := w.storeRetries(ctx)
 	if err != nil {
 		return nil, now, err
