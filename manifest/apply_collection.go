@@ -97,6 +97,9 @@ func (x ReshapeCollection) apply(b *builder) error {
 	n := x.Collection
 	n.Database, n.Name = old.Database, old.Name
 	b.removeCollection(old)
+	if x.Restored != nil {
+		return x.Restored.create(b, n)
+	}
 	if x.Rebuilt == nil {
 		n.ID = b.collectionID()
 		return b.create(verb, n, x.Chunks)
@@ -116,10 +119,7 @@ func (x ReshapeCollection) checkChunk(b *builder, old *Collection, i int, at Chu
 	if err != nil {
 		return err
 	}
-	var from []SegmentRef
-	if x.Rebuilt != nil && i < len(x.Rebuilt.From) {
-		from = x.Rebuilt.From[i]
-	}
+	from := x.from(i)
 	switch {
 	case c.Collection != old.ID:
 		return invalid(verb, old.Namespace(), "chunk %d is of another collection", c.ID)
@@ -129,6 +129,21 @@ func (x ReshapeCollection) checkChunk(b *builder, old *Collection, i int, at Chu
 		return conflict(verb, old.Namespace(), "chunk %d has other references than those that were rewritten", c.ID)
 	}
 	return x.checkOwner(b, c)
+}
+
+// from are the references that chunk i must have.
+func (x ReshapeCollection) from(i int) []SegmentRef {
+	var all [][]SegmentRef
+	switch {
+	case x.Rebuilt != nil:
+		all = x.Rebuilt.From
+	case x.Restored != nil:
+		all = x.Restored.From
+	}
+	if i < len(all) {
+		return all[i]
+	}
+	return nil
 }
 
 // sameRows reports whether two references show the same rows of the same segment. One whose

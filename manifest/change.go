@@ -111,6 +111,8 @@ type (
 		Chunks     []NewChunk
 		// Rebuilt is its data under the new key; nil: it holds none, and the id is the next.
 		Rebuilt *Rebuilt
+		// Restored, in place of Chunks and Rebuilt, is what it was before.
+		Restored *Restored
 	}
 	// AlterCollection is a Change: replaces options, indexes, zones and switches; key and
 	// chunks stay. Conflicts unless the collection still equals Was in those fields.
@@ -310,6 +312,20 @@ type Rebuilt struct {
 	From [][]SegmentRef
 	// Added is what each of ReshapeCollection.Chunks begins with.
 	Added []Added
+}
+
+// Restored is a collection as a pin shows it, which gets its id, its key and its data back. Its
+// rows in a WAL are all at or below the floors that its chunks had then, and have again; its
+// segments are in the bucket, since the pin stands.
+type Restored struct {
+	Pin    [16]byte     // must stand
+	ID     CollectionID // that the collection had
+	Chunks []*Chunk     // of it, all, in key order
+	// From are the references of ReshapeCollection.At that have been seen; Job, registered,
+	// wrote Retries: what was answered since, which each chunk gets.
+	From    [][]SegmentRef
+	Job     JobID
+	Retries []SegmentRef
 }
 
 // OwnerAt names the holder of a shard: a precondition that no takeover came in between.

@@ -20,24 +20,30 @@ const pinTries = 20
 //
 // Errors: as Commit; whatever was registered is taken back then, if that is possible.
 func (r *Root) Pin(ctx context.Context, name string, expiresAt int64, millis int64) (Pin, error) {
+	pin, _, err := r.PinState(ctx, name, expiresAt, millis)
+	return pin, err
+}
+
+// PinState is Pin, and the version that is pinned.
+func (r *Root) PinState(ctx context.Context, name string, expiresAt int64, millis int64) (Pin, *State, error) {
 	for range pinTries {
 		pin := Pin{ID: r.host.ID16(), Name: name, ExpiresAt: expiresAt}
 		s, err := r.Commit(ctx, Edit{Op: r.host.ID16(), Changes: []Change{AddPin{Pin: pin}}, Millis: millis})
 		if err != nil {
-			return Pin{}, err
+			return Pin{}, nil, err
 		}
 		// A state that is newer than the pin is no copy of its version.
 		if i := slices.IndexFunc(s.Pins(), func(p Pin) bool { return p.ID == pin.ID }); i >= 0 && s.Pins()[i].Version == s.Version() {
 			pin = s.Pins()[i]
 			if err = r.copyPin(ctx, s, pin); err == nil {
-				return pin, nil
+				return pin, s, nil
 			}
 		}
 		if undo := r.Unpin(context.WithoutCancel(ctx), pin.ID, millis); undo != nil || err != nil {
-			return Pin{}, errors.Join(err, undo)
+			return Pin{}, nil, errors.Join(err, undo)
 		}
 	}
-	return Pin{}, fmt.Errorf("pin %q: %w: other commits came along %d times", name, errkind.Throttled, pinTries)
+	return Pin{}, nil, fmt.Errorf("pin %q: %w: other commits came along %d times", name, errkind.Throttled, pinTries)
 }
 
 // copyPin writes the copy. A second try that finds it there has found the first one's.

@@ -83,8 +83,8 @@ func chunkStep(was, now *State, a, b *Chunk) error {
 			known[c.Refs[i].Segment] = true
 		}
 	}
-	if now.version != was.version+1 {
-		return nil // creators may have come and gone in between
+	if now.version != was.version+1 || restored(was, now, b.Collection) {
+		return nil // creators may have come and gone in between, or before a pin kept their segments
 	}
 	for i := range b.Refs {
 		s := b.Refs[i].Segment
@@ -93,6 +93,18 @@ func chunkStep(was, now *State, a, b *Chunk) error {
 		}
 	}
 	return nil
+}
+
+// restored tells whether a collection is back that was there before, from a pin that the same
+// commit gave up.
+func restored(was, now *State, id CollectionID) bool {
+	if was.Collection(id) != nil || id >= was.nextCollection {
+		return false
+	}
+	return slices.ContainsFunc(was.pins, func(p Pin) bool {
+		_, stands := searchPin(now.pins, p.ID)
+		return !stands
+	})
 }
 
 func compareName(a, b *Collection) int {

@@ -51,9 +51,13 @@ type Layout struct {
 	Parts int
 	// Homes are the shards of the ranges between the points, one more than these; none: any.
 	Homes []manifest.ShardID
+	// Keep is how long UndoReshard can put it back as it was without a rewrite; 0: it is not kept.
+	Keep time.Duration
 	// Zones are its zone ranges from then on, in place of those it has; nil: those of it that
 	// mean something under the key.
 	Zones []ZoneBounds
+	// surplus is the name of an index that goes with the present key; "": none.
+	surplus string
 }
 
 // Create makes a collection. Errors: mongoerr NamespaceExists.

@@ -50,16 +50,26 @@ func (r *Router) Reshard(ctx context.Context, ns Namespace, n NewCollection, l L
 	if err != nil {
 		return err
 	}
+	_, err = reshard.Run(limited, r.reshardConfig(ns), ns.String(), goal, job.Progress)
+	return ended(limited, ns, err)
+}
+
+// reshardConfig is what a job of a collection works with.
+func (r *Router) reshardConfig(ns Namespace) reshard.Config {
 	settings := r.settings.Reshard
-	if s := r.root.State(); settings.ChunkBytes == 0 {
+	if s := r.root.State(); settings.ChunkBytes == 0 && s != nil {
 		if c := s.CollectionByName(ns.Database, ns.Collection); c != nil {
 			settings.ChunkBytes = s.ChunkSize(c)
 		}
 	}
-	_, err = reshard.Run(limited, reshard.Config{
+	return reshard.Config{
 		Root: r.root, Bucket: r.bucket, Store: r.store, Host: r.host, Log: r.log, Holder: "router",
 		Flush: r.flushAll, Settings: settings,
-	}, ns.String(), goal, job.Progress)
+	}
+}
+
+// ended is how a job under ctx ended, in MongoDB's words.
+func ended(limited context.Context, ns Namespace, err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -90,12 +100,13 @@ func (r *Router) goal(ctx context.Context, ns Namespace, n NewCollection, l Layo
 	}
 	kept := uniqueSpecs(c)
 	return reshard.Goal{
-		Key: n.Key, Unique: n.Unique, Unsharded: l.Unsharded, Points: sortedPoints(append(zoneEnds(planned), n.Points...)), Only: n.Only, Parts: l.Parts,
+		Key: n.Key, Unique: n.Unique, Unsharded: l.Unsharded, Points: sortedPoints(append(zoneEnds(planned), n.Points...)), Only: n.Only, Parts: l.Parts, Keep: l.Keep,
 		Finish: func(s *manifest.State, c manifest.Collection, points []shardkey.Bound) (f reshard.Final, err error) {
 			if !slices.EqualFunc(uniqueSpecs(&c), kept, bytes.Equal) {
 				return f, mongoerr.New(mongoerr.ConflictingOperationInProg, "unique indexes of %s were created or dropped while it was getting another shard key: try again", ns)
 			}
 			f.Collection = n.over(c)
+			f.Collection.Indexes = without(f.Collection.Indexes, l.surplus)
 			if f.Collection.Zones, f.With, err = l.zones(s, &c, n.Key); err != nil {
 				return f, err
 			}

@@ -38,7 +38,7 @@ func (r *Router) ReshardCollection(ctx context.Context, ns Namespace, n NewColle
 // one with the fewest chunks if "". Its documents are written anew in the order of _id, as when
 // it got its key. Errors: as Reshard, DuplicateKey when two of its documents have one _id;
 // mongoerr NamespaceNotSharded, ShardNotFound.
-func (r *Router) UnshardCollection(ctx context.Context, ns Namespace, to manifest.ShardID, maxTime time.Duration) error {
+func (r *Router) UnshardCollection(ctx context.Context, ns Namespace, to manifest.ShardID, keep, maxTime time.Duration) error {
 	if _, err := r.sharded(ctx, ns, maxTime); err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (r *Router) UnshardCollection(ctx context.Context, ns Namespace, to manifes
 	if err := known(s, to); err != nil {
 		return err
 	}
-	return r.Reshard(ctx, ns, NewCollection{Key: idKey}, Layout{Unsharded: true, Homes: []manifest.ShardID{to}, Zones: []ZoneBounds{}}, maxTime)
+	return r.Reshard(ctx, ns, NewCollection{Key: idKey}, Layout{Unsharded: true, Homes: []manifest.ShardID{to}, Zones: []ZoneBounds{}, Keep: keep}, maxTime)
 }
 
 // sharded is a collection that must be, in a root that was just read.

@@ -38,9 +38,13 @@ func (w *work) register(ctx context.Context) error {
 			return err
 		}
 		w.coll, w.id, w.job = c.WithoutReshaping(), s.NextCollection(), w.Host.ID16()
+		builds := w.id
+		if w.restores != nil {
+			w.id, builds = w.restores.ID, 0 // it had an id
+		}
 		changes := append(gone, manifest.RegisterJob{Job: manifest.Job{
 			ID: w.job, Kind: manifest.JobReshard, Holder: w.Holder, StartedMillis: w.Host.Wall().UnixMilli(),
-			Detail: manifest.JobDetail(w.id, w.progress.ns),
+			Detail: manifest.JobDetail(builds, w.progress.ns),
 		}}, manifest.PutRecord{Record: w.record()})
 		_, err = w.Root.Commit(ctx, w.edit(changes...))
 		switch {
@@ -159,6 +163,12 @@ func (w *work) mark(ctx context.Context) (*manifest.State, error) {
 
 // unmark takes the job's own mark back; who marked the collection since keeps theirs.
 func (w *work) unmark(ctx context.Context) error {
+	if w.kept != nil && !w.unclear {
+		if err := w.Root.Unpin(ctx, w.kept.Pin, w.Host.Wall().UnixMilli()); err != nil {
+			w.Log.Warn("what was kept of a collection that did not switch stays until its time is over", "ns", w.coll.Namespace(), "cause", err)
+		}
+		w.kept = nil
+	}
 	if !w.marked {
 		return nil
 	}

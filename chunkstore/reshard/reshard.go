@@ -59,6 +59,16 @@
 // change any more, and expels the job: from then on nothing of it can be committed, and GC may
 // sweep its segments. A commit whose outcome is unknown is neither: nothing is cleaned up.
 //
+// # Undone
+//
+// With Goal.Keep the root that is seen under the mark is pinned before the commit, and the new
+// collection remembers the pin: two round trips more while others wait. The pin keeps the old
+// segments, and what of other collections is replaced meanwhile. As long as no row was written
+// since the switch, Restore puts the old chunks back in one commit, with no data moved: they get
+// the id, floors and references that they had, and the retry entries that came since. A row that
+// was written since cannot be in them; then a job like any other rewrites the collection under
+// its old key, with those rows, and nothing that was acknowledged is lost.
+//
 // # What it costs
 //
 // The rows are read once, written once and read back, or written and read twice when they do not
@@ -76,7 +86,6 @@ import (
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/chunkstore/reader"
-	"github.com/granarydb/granary/chunkstore/segment"
 	"github.com/granarydb/granary/chunkstore/writer"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
@@ -146,6 +155,8 @@ type Goal struct {
 	Points []shardkey.Bound
 	Only   bool
 	Parts  int
+	// Keep is how long the collection as it was can be put back (Restore); 0: it cannot.
+	Keep time.Duration
 	// Finish makes the collection as it shall be of what it is in s, and puts the chunks between
 	// points on shards. Key, Unique and Sharded are set from the goal afterwards.
 	Finish func(s *manifest.State, c manifest.Collection, points []shardkey.Bound) (Final, error)
@@ -172,6 +183,8 @@ type work struct {
 	image    *image
 	carried  *writer.Carried
 	uploaded []manifest.SegmentRef // all, for GC if nobody needs them
+	restores *manifest.Collection  // as it was; nil: it is rewritten
+	kept     *manifest.Undo        // how to come back from the switch in the making
 	source   content               // of the image's snapshot, as it was read of the old chunks
 	round    int
 	broken   bool          // the image is of no snapshot
@@ -187,24 +200,12 @@ const segmentCache = 16 << 20
 // cannot have the key, ReshardCollectionAborted), the cause of ctx: nothing was changed;
 // UnknownOutcome; those of bucket and root.
 func Run(ctx context.Context, c Config, ns string, goal Goal, progress *Progress) (*manifest.State, error) {
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
 	if progress == nil {
 		progress = NewProgress(c.Host, ns, goal.Key, 0)
 	}
-	c.Settings = c.Settings.withDefaults()
-	w := &work{Config: c, goal: goal, progress: progress, store: c.Store.Apart(segment.NewCache(segmentCache))}
+	w := start(c, goal, progress)
 	s, err := w.run(ctx)
-	switch {
-	case err == nil:
-		progress.enter("done")
-	case w.unclear:
-		progress.enter("unknown")
-	default:
-		w.abandon(ctx, err)
-	}
-	if err != nil {
+	if err = w.ended(ctx, err); err != nil {
 		return nil, fmt.Errorf("give %s the key %v: %w", ns, goal.Key, err)
 	}
 	return s, nil

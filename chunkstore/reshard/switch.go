@@ -23,6 +23,9 @@ func (w *work) replace(ctx context.Context, seen *manifest.State) (s, now *manif
 		return nil, now, err
 	}
 	last, owners, err := w.snapshot(ctx, marked)
+	if err == nil && w.goal.Keep > 0 {
+		last, err = w.keep(ctx)
+	}
 	if err != nil {
 		return nil, now, err
 	}
@@ -44,11 +47,14 @@ func (w *work) replace(ctx context.Context, seen *manifest.State) (s, now *manif
 	}
 	// The mark must still be this one: an owner that saw none may have taken writes.
 	changes := append(with, manifest.AlterCollection{Was: w.coll, Now: w.coll}, change)
+	if before, ok := w.coll.Undo(); ok {
+		changes = append(changes, manifest.DropPin{ID: before.Pin}) // there is one way back
+	}
 	changes = append(changes, w.farewell(w.scrap(change))...)
 	if s, err = w.commit(ctx, w.edit(changes...)); err != nil {
 		return nil, now, err
 	}
-	w.marked = false
+	w.marked, w.kept = false, nil
 	stopped := w.Host.Mono() - start
 	w.progress.change(func(p *Seen) { p.Stopped = stopped })
 	w.Log.Info("a collection has another shard key", "ns", w.progress.ns, "key", w.goal.Key, "chunks", len(w.image.chunks), "rounds", w.round, "stopped", stopped)
@@ -79,6 +85,10 @@ func (w *work) change(now *manifest.State, owners []manifest.OwnerAt, retries []
 	}
 	x.Collection, x.Chunks = final.Collection, final.Chunks
 	x.Collection.Key, x.Collection.Sharded, x.Collection.Unique = w.goal.Key, !w.goal.Unsharded, w.goal.Unique
+	if x.Collection = x.Collection.WithoutUndo(); w.kept != nil {
+		w.kept.MaxSeq, w.kept.DataVersion = w.seq(came), x.Collection.DataVersion
+		x.Collection = x.Collection.WithUndo(*w.kept)
+	}
 	for k := range now.Chunks(w.coll.ID) {
 		x.At = append(x.At, k.At())
 		x.Rebuilt.From = append(x.Rebuilt.From, k.Refs)

@@ -31,7 +31,7 @@ func (s *Commands) clusterCatalog(ctx context.Context, c *call, spec bson.RawVal
 }
 
 func catalogEntry(st *manifest.State, coll *manifest.Collection, shards, balancing bool) bson.Raw {
-	options := coll.WithoutReshaping().Options
+	options := coll.UserOptions()
 	if options == nil {
 		options = bson.Raw(build().Build())
 	}

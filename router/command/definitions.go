@@ -184,7 +184,7 @@ func (s *Commands) listCollections(ctx context.Context, c *call) (bson.Raw, erro
 }
 
 func describeCollection(coll *manifest.Collection) bson.Raw {
-	options := coll.WithoutReshaping().Options
+	options := coll.UserOptions()
 	if options == nil {
 		options = bson.Raw(build().Build())
 	}

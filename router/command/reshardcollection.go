@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/manifest"
@@ -19,23 +20,55 @@ func (s *Commands) resharding() []Command {
 	return []Command{
 		{
 			Name: "reshardCollection", Help: "gives a sharded collection another shard key, or deals its documents out anew", Admin: true, Run: s.reshardCollection,
-			Fields: []string{"key", "unique", "numInitialChunks", "collation", "zones", "forceRedistribution", "splitPoints", "_presplitReshardedChunks", "shardDistribution"},
+			Fields: []string{"key", "unique", "numInitialChunks", "collation", "zones", "forceRedistribution", "splitPoints", "_presplitReshardedChunks", "shardDistribution", keepField},
 			// How samples are taken, and what the operation is called, is MongoDB's affair: the
 			// rows are sorted here before they are cut.
 			Ignored: []string{"numSamplesPerChunk", "reshardingUUID", "enforceUniquenessCheck", "implicitlyCreateIndex", "performVerification"},
 		},
 		{
 			Name: "rewriteCollection", Help: "deals the documents of a sharded collection out anew under its key", Admin: true, Run: s.rewriteCollection,
-			Fields: []string{"numInitialChunks", "zones", "splitPoints"}, Ignored: []string{"numSamplesPerChunk", "performVerification"},
+			Fields: []string{"numInitialChunks", "zones", "splitPoints", keepField}, Ignored: []string{"numSamplesPerChunk", "performVerification"},
 		},
 		{
 			Name: "unshardCollection", Help: "makes a sharded collection an unsharded one, on one shard", Admin: true, Run: s.unshardCollection,
-			Fields: []string{"toShard"}, Ignored: []string{"performVerification"},
+			Fields: []string{"toShard", keepField}, Ignored: []string{"performVerification"},
+		},
+		{
+			Name: "undoReshardCollection", Help: "gives a collection the shard key back that it had before the last change of it", Admin: true, Run: s.undoReshardCollection,
+			Fields: []string{keepField},
 		},
 		{Name: "abortReshardCollection", Help: "ends a reshardCollection; the collection keeps its key", Admin: true, Run: s.endResharding((*router.Router).AbortReshard)},
 		{Name: "abortUnshardCollection", Help: "ends an unshardCollection; the collection stays sharded", Admin: true, Run: s.endResharding((*router.Router).AbortReshard)},
 		{Name: "commitReshardCollection", Help: "has a reshardCollection switch as soon as it can", Admin: true, Run: s.endResharding((*router.Router).CommitReshard)},
 	}
+}
+
+// keepField is for how many seconds the collection as it was is kept, for undoReshardCollection;
+// a day, unless it is given, and 0 for not at all.
+const (
+	keepField   = "keepOldVersionSecs"
+	keepDefault = 24 * 60 * 60
+	keepMax     = 365 * keepDefault
+)
+
+func (c *call) keep() time.Duration {
+	n := c.count(keepField, keepDefault)
+	if n > keepMax {
+		c.fail(mongoerr.New(mongoerr.BadValue, "%s: %s is %d at most, which is a year", c.cmd.Name, keepField, keepMax))
+	}
+	return time.Duration(min(n, keepMax)) * time.Second
+}
+
+func (s *Commands) undoReshardCollection(ctx context.Context, c *call) (bson.Raw, error) {
+	ns, keep := c.qualified(c.fields[0].value), c.keep()
+	if c.mayWrite(ns); c.err != nil {
+		return nil, c.err
+	}
+	restored, err := s.router.UndoReshard(ctx, ns, keep, c.maxTime)
+	if err != nil {
+		return nil, err
+	}
+	return ok(build().AppendBoolean("restored", restored).AppendBoolean("rewritten", !restored)), nil
 }
 
 func (s *Commands) reshardCollection(ctx context.Context, c *call) (bson.Raw, error) {
@@ -88,6 +121,7 @@ func (s *Commands) reshard(ctx context.Context, c *call, ns router.Namespace, sp
 // layOut reads where the collection is to be cut, and where its parts are to be.
 func (s *Commands) layOut(ctx context.Context, c *call, n *router.NewCollection, l *router.Layout) (err error) {
 	chunks := c.count("numInitialChunks", 0)
+	l.Keep = c.keep()
 	points, presplit := c.given("splitPoints"), c.given("_presplitReshardedChunks")
 	if zones := c.value("zones"); !absent(zones) {
 		l.Zones = []router.ZoneBounds{}
@@ -173,11 +207,11 @@ func presplitChunks(key shardkey.Pattern, docs []bson.Raw) (points []shardkey.Bo
 }
 
 func (s *Commands) unshardCollection(ctx context.Context, c *call) (bson.Raw, error) {
-	ns, to := c.qualified(c.fields[0].value), c.string("toShard")
+	ns, to, keep := c.qualified(c.fields[0].value), c.string("toShard"), c.keep()
 	if c.mayWrite(ns); c.err != nil {
 		return nil, c.err
 	}
-	if err := s.router.UnshardCollection(ctx, ns, manifest.ShardID(to), c.maxTime); err != nil {
+	if err := s.router.UnshardCollection(ctx, ns, manifest.ShardID(to), keep, c.maxTime); err != nil {
 		return nil, err
 	}
 	return okReply(), nil
