@@ -18,6 +18,9 @@ const (
 	minor      = 0
 	shardBytes = 32 // a shard's name, padded with zeros
 
+	// SealBytes is the size of a seal. One with records is larger.
+	SealBytes = headerSize
+
 	// MaxPayload bounds the records of one object before compression, in bytes. It leaves
 	// room for one record at its limits: a document, its key, and a reply with a document.
 	MaxPayload = 64 << 20

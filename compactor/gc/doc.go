@@ -3,9 +3,10 @@
 // Safety is reachability, never age. An object goes only when one root version, and every
 // pin, shows it unreferenced, and nobody could refer to it again:
 //
-//   - a WAL data object that the shard's floor covers: its records are in segments. The
-//     last object of an ended epoch is never deleted: it may be the seal, and a stalled
-//     writer that finds its seal gone would append behind it.
+//   - a WAL data object that the shard's floor covers: its records are in segments. The seal of
+//     an ended epoch is never deleted: a stalled writer that finds it gone would append behind
+//     it. The last object of such an epoch is read, unless its size says enough, and goes only
+//     when it is data. The logs of removed shards are swept like those of the others.
 //   - the copy of a pin that the root names no longer. A pin whose time is over is given up.
 //   - a dropped segment: it was referenced once and is not any more; only what is
 //     referenced already, or what its creator uploaded and never committed, can be

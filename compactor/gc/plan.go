@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/granarydb/granary/chunkstore/bucket"
+	"github.com/granarydb/granary/chunkstore/wal"
 	"github.com/granarydb/granary/manifest"
 )
 
@@ -37,40 +39,69 @@ func Make(roots []*manifest.State, nowMillis int64, courtesy time.Duration) Plan
 //
 // Garbage is what the floor covers, but not
 //   - in an open epoch: a takeover may be looking for its end;
-//   - the last object of an epoch older than the shard's: it may be the seal, which stays
-//     for ever. Without it a PUT of that epoch that was on its way all the time would find
-//     its place free.
+//   - the seal of an epoch older than the shard's, which stays for ever. Without it a PUT of
+//     that epoch that was on its way all the time would find its place free.
 //
-// An object that a listing lacks makes more of the others look last, which only keeps more.
+// The seal is the last object of its epoch, if it has one: an epoch that ended in an orderly way
+// has none, and neither has one that a listing lacks. Therefore who is last is in doubt, unless
+// it is so small that it can be nothing else, and goes only when it says that it is data: that
+// is safe wherever it lies, since the floor covers it.
 type logPlan struct {
 	shard *manifest.Shard
 	// held is covered, and goes when a later object of its epoch shows that it is no seal.
-	held  string
+	held  bucket.Attrs
 	epoch manifest.Epoch // of held
 }
 
-// next takes the next key. garbage is an object to delete, or ""; past says that neither
-// this key nor any after it is below the floor. Keys that name no object of the log are
-// passed over: fsck reports them.
-func (p *logPlan) next(key string) (garbage string, past bool) {
-	shard, epoch, index, err := manifest.ParseWALKey(key)
+// verdict is what is known of a log after one object more.
+type verdict struct {
+	garbage string // to delete, or ""
+	doubt   string // to delete if it is data, or ""
+	past    bool   // neither this object nor any after it is below the floor
+}
+
+// next takes the next object. Keys that name no object of the log are passed over: fsck
+// reports them.
+func (p *logPlan) next(o bucket.Attrs) (v verdict) {
+	shard, epoch, index, err := manifest.ParseWALKey(o.Key)
 	if err != nil || shard != p.shard.ID {
-		return "", false
+		return v
 	}
-	if epoch == p.epoch && key > p.held {
-		garbage = p.held
+	switch {
+	case epoch != p.epoch:
+		v.doubt = p.end()
+	case o.Key > p.held.Key:
+		v.garbage = p.held.Key
 	}
-	p.held = ""
+	p.held = bucket.Attrs{}
 	switch {
 	case !p.shard.Floor.Covers(epoch, index):
-		return garbage, true
+		v.past = true
 	case slices.Contains(p.shard.OpenEpochs, epoch):
 	case epoch < p.shard.Epoch:
-		p.held, p.epoch = key, epoch
+		p.held, p.epoch = o, epoch
 	default:
-		garbage = key // held none: that was of an older epoch
+		v.garbage = o.Key // held none of this epoch
 	}
-	return garbage, false
+	return v
+}
+
+// end is the object in doubt when no further one comes.
+func (p *logPlan) end() (doubt string) {
+	if p.held.Size > wal.SealBytes {
+		return p.held.Key
+	}
+	return ""
+}
+
+// logs are the shards whose logs are swept: those that are, and those that were removed. What
+// such a one left is below its floor; should its name come back, its epochs go on above that.
+func logs(root *manifest.State) []*manifest.Shard {
+	list := slices.Clone(root.Shards())
+	for _, r := range root.Retired() {
+		list = append(list, &manifest.Shard{ID: r.ID, Epoch: r.Epoch, Floor: r.Floor})
+	}
+	return list
 }
 
 func (p *Plan) planSegments(roots []*manifest.State, nowMillis int64, courtesy time.Duration) {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/granarydb/granary/chunkstore/bucket"
+	"github.com/granarydb/granary/chunkstore/wal"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/manifesttest"
 )
@@ -23,7 +25,8 @@ var update = flag.Bool("update", false, "rewrite the scenarios in testdata")
 //	edit           applies its lines as one edit, which happens at second N for version N
 //	pin            pins the root as it is
 //	unpin          drops all pins
-//	plan SECOND    plans with a listing of wal/, one key a line; a/1/3 is wal/a/<1>/<3>
+//	plan SECOND    plans with a listing of wal/, one key a line; a/1/3 is wal/a/<1>/<3>, and
+//	               a/1/3+ the same, larger than a seal
 func TestPlans(t *testing.T) {
 	const name = "testdata/plan.txt"
 	text, err := os.ReadFile(name)
@@ -80,7 +83,7 @@ func (s *scenario) run(block string) string {
 			s.t.Fatal(err)
 		}
 		p := Make(append([]*manifest.State{s.s}, s.pins...), int64(second)*1000, 100*time.Second)
-		return format(p, s.garbage(walKeys(lines[1:])))
+		return format(p, s.garbage(lines[1:]))
 	default:
 		s.t.Fatalf("unknown command %q", lines[0])
 	}
@@ -89,17 +92,28 @@ func (s *scenario) run(block string) string {
 
 // garbage shows each shard's part of a listing to its plan, and what is not its part, too.
 func (s *scenario) garbage(listing []string) (garbage []string) {
-	for _, shard := range s.s.Shards() {
+	for _, shard := range logs(s.s) {
 		plan := logPlan{shard: shard}
-		for _, key := range listing {
-			g, past := plan.next(key)
-			if g != "" {
-				garbage = append(garbage, g)
+		add := func(verb, key string) {
+			if key != "" {
+				shard, epoch, index, _ := manifest.ParseWALKey(key)
+				garbage = append(garbage, fmt.Sprintf("%s %s/%d/%d", verb, shard, epoch, index))
 			}
-			if past {
+		}
+		for _, word := range listing {
+			word, large := strings.CutSuffix(word, "+")
+			o := bucket.Attrs{Key: walKeys([]string{word})[0], Size: wal.SealBytes}
+			if large {
+				o.Size++
+			}
+			v := plan.next(o)
+			add("look at", v.doubt)
+			add("delete", v.garbage)
+			if v.past {
 				break
 			}
 		}
+		add("look at", plan.end())
 	}
 	return garbage
 }
@@ -122,9 +136,8 @@ func walKeys(words []string) (keys []string) {
 
 func format(p Plan, garbage []string) string {
 	var b strings.Builder
-	for _, key := range garbage {
-		shard, epoch, index, _ := manifest.ParseWALKey(key)
-		fmt.Fprintf(&b, "delete %s/%d/%d\n", shard, epoch, index)
+	for _, g := range garbage {
+		fmt.Fprintln(&b, g)
 	}
 	for _, d := range p.Segments {
 		fmt.Fprintf(&b, "delete segment %x, dropped at %d\n", d.Segment.Random[15:], d.Version)

@@ -2,6 +2,7 @@ package gc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"path"
@@ -10,7 +11,9 @@ import (
 	"time"
 
 	"github.com/granarydb/granary/chunkstore/bucket"
+	"github.com/granarydb/granary/chunkstore/wal"
 	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/manifest/host"
 )
 
@@ -58,7 +61,7 @@ func (s *Sweeper) Sweep(ctx context.Context, dry bool) (Result, error) {
 		w.budget = 10_000
 	}
 	w.Plan = Make(roots, s.Host.Wall().UnixMilli(), courtesy)
-	for _, shard := range roots[0].Shards() {
+	for _, shard := range logs(roots[0]) {
 		if err := w.log(ctx, shard, w.budget-min(len(w.Plan.Segments), (w.budget+1)/2)); err != nil {
 			return w.Result, err
 		}
@@ -114,23 +117,30 @@ func (w *sweep) log(ctx context.Context, shard *manifest.Shard, most int) error 
 	}
 	plan := logPlan{shard: shard}
 	var page []string
-	for key, err := range w.keys(ctx, shard.ID) {
+	for o, err := range w.objects(ctx, shard.ID) {
 		if err != nil {
 			return err
 		}
-		garbage, past := plan.next(key)
-		if garbage != "" {
-			page = append(page, garbage)
+		v := plan.next(o)
+		if page, err = w.data(ctx, page, v.doubt); err != nil {
+			return err
 		}
-		if past {
+		if v.garbage != "" {
+			page = append(page, v.garbage)
+		}
+		if v.past {
 			break
 		}
-		if len(page) == deletePage {
+		if len(page) >= deletePage {
 			if done, err := w.delete(ctx, w.Bucket, page, most); err != nil || done < len(page) {
 				return err
 			}
 			page = page[:0]
 		}
+	}
+	page, err := w.data(ctx, page, plan.end())
+	if err != nil {
+		return err
 	}
 	if done, err := w.delete(ctx, w.Bucket, page, most); err != nil || done < len(page) || w.dry {
 		return err
@@ -142,11 +152,32 @@ func (w *sweep) log(ctx context.Context, shard *manifest.Shard, most int) error 
 	return nil
 }
 
-// keys lists a shard's log from the epoch on in which the last sweep ended: only seals are
+// data adds a log object that is in doubt to those to delete, when it says that it is data and
+// where it belongs. What cannot be read, or is anything else, stays: fsck says what it is. key may
+// be "". Errors: those of the bucket.
+func (w *sweep) data(ctx context.Context, page []string, key string) ([]string, error) {
+	if key == "" {
+		return page, nil
+	}
+	o, err := w.Bucket.Get(ctx, key, bucket.GetOptions{})
+	if errors.Is(err, errkind.NotFound) {
+		return page, nil // another sweep was here
+	}
+	if err != nil {
+		return page, fmt.Errorf("gc: look whether %s is a seal: %w", key, err)
+	}
+	h, _, err := wal.Decode(o.Body)
+	if err == nil && h.Kind == wal.KindData && manifest.WALKey(h.Shard, h.Epoch, h.Index) == key {
+		page = append(page, key)
+	}
+	return page, nil
+}
+
+// objects lists a shard's log from the epoch on in which the last sweep ended: only seals are
 // below, one for each takeover there ever was. (If a doubled PUT brings an object back
 // there, it lies until another Sweeper's first sweep.)
-func (w *sweep) keys(ctx context.Context, shard manifest.ShardID) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
+func (w *sweep) objects(ctx context.Context, shard manifest.ShardID) iter.Seq2[bucket.Attrs, error] {
+	return func(yield func(bucket.Attrs, error) bool) {
 		prefix, after := "wal/"+string(shard)+"/", ""
 		if from, ok := w.swept[shard]; ok {
 			after = path.Dir(manifest.WALKey(shard, from.Epoch, 0))
@@ -154,11 +185,11 @@ func (w *sweep) keys(ctx context.Context, shard manifest.ShardID) iter.Seq2[stri
 		for more := true; more; {
 			page, further, err := w.Bucket.List(ctx, prefix, after, 0)
 			if err != nil {
-				yield("", fmt.Errorf("gc: list %s after %q: %w", prefix, after, err))
+				yield(bucket.Attrs{}, fmt.Errorf("gc: list %s after %q: %w", prefix, after, err))
 				return
 			}
 			for _, o := range page {
-				if !yield(o.Key, nil) {
+				if !yield(o, nil) {
 					return
 				}
 				after = o.Key
