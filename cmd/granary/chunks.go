@@ -47,17 +47,26 @@ type chunkCommand struct {
 	router *router.Router
 }
 
-func openChunks(ctx context.Context, cmd *cli.Command) (*chunkCommand, error) {
+// namespaceOf reads --ns.
+func namespaceOf(cmd *cli.Command) (router.Namespace, error) {
 	db, coll, ok := strings.Cut(cmd.String("ns"), ".")
 	if !ok || db == "" || coll == "" {
-		return nil, usage("--ns %q: name a collection as DATABASE.COLLECTION", cmd.String("ns"))
+		return router.Namespace{}, usage("--ns %q: name a collection as DATABASE.COLLECTION", cmd.String("ns"))
+	}
+	return router.Namespace{Database: db, Collection: coll}, nil
+}
+
+func openChunks(ctx context.Context, cmd *cli.Command) (*chunkCommand, error) {
+	ns, err := namespaceOf(cmd)
+	if err != nil {
+		return nil, err
 	}
 	secret, err := sharedSecret()
 	if err != nil {
 		return nil, err
 	}
 	h := host.System()
-	c := &chunkCommand{cmd: cmd, ns: router.Namespace{Database: db, Collection: coll}}
+	c := &chunkCommand{cmd: cmd, ns: ns}
 	if c.bucket, c.root, err = openCluster(ctx, cmd, h); err != nil {
 		return nil, err
 	}

@@ -16,6 +16,11 @@ import (
 // withRouter runs a command through a router of its own, which asks the processes that hold
 // shards. otherwise is what to type when a process holds them that nobody else can ask.
 func withRouter(ctx context.Context, cmd *cli.Command, otherwise string, do func(ctx context.Context, b bucket.Bucket, r *router.Router) error) error {
+	return withServing(ctx, cmd, otherwise, func(ctx context.Context, b bucket.Bucket, r *localstack.Router) error { return do(ctx, b, r.Router) })
+}
+
+// withServing is withRouter for what has commands answered as well.
+func withServing(ctx context.Context, cmd *cli.Command, otherwise string, do func(ctx context.Context, b bucket.Bucket, r *localstack.Router) error) error {
 	h := host.System()
 	b, root, err := openCluster(ctx, cmd, h)
 	if err != nil {
@@ -38,5 +43,5 @@ func withRouter(ctx context.Context, cmd *cli.Command, otherwise string, do func
 		return err
 	}
 	defer func() { _ = r.Close(ctx) }()
-	return do(ctx, b, r.Router)
+	return do(ctx, b, r)
 }
