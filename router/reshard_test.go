@@ -543,6 +543,9 @@ func TestARouterThatDiesAtAnyRequestLeavesTheCollectionWhole(t *testing.T) {
 				if len(s.Jobs()) > 0 || len(s.Records(manifest.RecordReshard)) > 0 || s.CollectionByName("db", "c").Reshaping() {
 					t.Errorf("request %d, %v: the next attempt left a job, a record or a mark", n, kind)
 				}
+				if left := orphans(t, c, s); left > 0 {
+					t.Errorf("request %d, %v: %d segments of the dead job are known to nobody", n, kind, left)
+				}
 			})
 		}
 		if t.Failed() {

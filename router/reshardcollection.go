@@ -117,7 +117,7 @@ func (r *Router) Reshardings(ctx context.Context, maxTime time.Duration) ([]resh
 	}
 	all := make(map[string]reshard.Seen)
 	for _, rec := range s.Records(manifest.RecordReshard) {
-		if _, alive := s.Job(reshard.JobOf(rec.Body)); !alive {
+		if _, alive := s.Job(rec.ReshardJob()); !alive {
 			continue
 		}
 		if all[rec.ID], err = reshard.Recorded(rec.ID, rec.Body); err != nil {
@@ -173,7 +173,7 @@ func (r *Router) AbortReshard(ctx context.Context, ns Namespace, maxTime time.Du
 		switch {
 		case err == nil && (seen == nil || *seen == job):
 			seen = &job
-			return reshard.Expel(rec), nil
+			return manifest.EndResharding(rec), nil
 		case seen == nil:
 			return nil, err
 		}
@@ -187,7 +187,7 @@ func reshardingOf(s *manifest.State, ns Namespace) (manifest.Record, manifest.Jo
 	rec, ok := s.Record(manifest.RecordReshard, ns.String())
 	job := manifest.JobID{}
 	if ok {
-		job = reshard.JobOf(rec.Body)
+		job = rec.ReshardJob()
 		_, ok = s.Job(job)
 	}
 	if !ok {

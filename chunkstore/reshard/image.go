@@ -67,18 +67,23 @@ func (o *output) add(ctx context.Context, c *chunk, r segment.Row) error {
 			return err
 		}
 	}
-	o.begin()
+	if err := o.begin(ctx); err != nil {
+		return err
+	}
 	o.rows++
 	o.last = append(o.last[:0], r.Key...)
 	return o.segment.Add(r)
 }
 
-func (o *output) begin() {
+func (o *output) begin(ctx context.Context) (err error) {
 	if o.segment != nil {
-		return
+		return nil
 	}
-	o.id = manifest.SegmentID{Creator: manifest.Creator{Kind: manifest.CreatorJob, Job: o.w.job}, Random: o.w.Host.ID16()}
+	if o.id, err = o.w.name(ctx); err != nil {
+		return err
+	}
 	o.segment = segment.NewWriter(o.id, nil)
+	return nil
 }
 
 // cut ends what was added of c.

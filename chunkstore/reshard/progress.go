@@ -87,11 +87,13 @@ func (p *Progress) change(f func(*Seen)) {
 	f(&p.seen)
 }
 
-// body is the record of the job: what other processes show of it.
-func (p *Progress) body(job manifest.JobID, nowMillis int64) bson.Raw {
+// body is the record of the job: what other processes show of it, and what ends it when it is
+// dead (manifest.EndResharding).
+func (p *Progress) body(job manifest.JobID, segments, nowMillis int64) bson.Raw {
 	s := p.Seen()
 	return bson.Raw(bsoncore.NewDocumentBuilder().
 		AppendBinary("job", bson.TypeBinaryGeneric, job[:]).
+		AppendInt64("segments", segments).
 		AppendDocument("key", bsoncore.Document(s.Key.BSON())).
 		AppendString("phase", s.Phase).
 		AppendInt64("rows", s.Rows).AppendInt64("rowsTotal", s.RowsTotal).
@@ -102,13 +104,6 @@ func (p *Progress) body(job manifest.JobID, nowMillis int64) bson.Raw {
 		AppendInt64("op", s.Op).
 		AppendBoolean("hurry", s.Hurried).
 		AppendDateTime("at", nowMillis).Build())
-}
-
-// JobOf is the job that wrote a record.
-func JobOf(body bson.Raw) (job manifest.JobID) {
-	_, id, _ := body.Lookup("job").BinaryOK()
-	copy(job[:], id)
-	return job
 }
 
 func hurry(body bson.Raw) bool {
@@ -145,14 +140,4 @@ func Hasten(r manifest.Record) manifest.Change {
 	doc, _ = bsoncore.AppendDocumentEnd(bsoncore.AppendBooleanElement(doc, "hurry", true), start)
 	r.Body = doc
 	return manifest.PutRecord{Record: r, IfBody: was}
-}
-
-// Expel are the changes that end the job of a record, wherever it runs: from then on nothing
-// of it can be committed.
-func Expel(r manifest.Record) []manifest.Change {
-	return []manifest.Change{
-		manifest.PutRecord{Record: r, IfBody: r.Body}, // it is still the one that was seen
-		manifest.ExpelJob{ID: JobOf(r.Body)},
-		manifest.DropRecord{Kind: r.Kind, ID: r.ID},
-	}
 }

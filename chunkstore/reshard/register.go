@@ -37,6 +37,7 @@ func (w *work) register(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		w.reserved = reserveAhead
 		w.coll, w.id, w.job = c.WithoutReshaping(), s.NextCollection(), w.Host.ID16()
 		builds := w.id
 		if w.restores != nil {
@@ -77,7 +78,7 @@ func (w *work) otherJob(ctx context.Context, s *manifest.State) ([]manifest.Chan
 	if !ok {
 		return nil, nil
 	}
-	job := JobOf(r.Body)
+	job := r.ReshardJob()
 	if _, ok := s.Job(job); !ok {
 		return nil, nil
 	}
@@ -96,7 +97,7 @@ func (w *work) otherJob(ctx context.Context, s *manifest.State) ([]manifest.Chan
 		}
 	}
 	w.Log.Warn("expel the job of a process that is silent", "ns", w.progress.ns, "job", fmt.Sprintf("%x", job))
-	return []manifest.Change{manifest.ExpelJob{ID: job}}, nil
+	return manifest.EndResharding(r), nil
 }
 
 func (w *work) edit(changes ...manifest.Change) manifest.Edit {
@@ -106,7 +107,7 @@ func (w *work) edit(changes ...manifest.Change) manifest.Edit {
 // record is the job's state for others to see.
 func (w *work) record() manifest.Record {
 	return manifest.Record{
-		Kind: manifest.RecordReshard, ID: w.progress.ns, Body: w.progress.body(w.job, w.Host.Wall().UnixMilli()),
+		Kind: manifest.RecordReshard, ID: w.progress.ns, Body: w.progress.body(w.job, w.reserved, w.Host.Wall().UnixMilli()),
 	}
 }
 
@@ -129,6 +130,31 @@ func (w *work) tick(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	return nil
+}
+
+// reserveAhead is how many segments a job may store before it has to say so.
+const reserveAhead = 64
+
+// name is the next segment's. Whoever ends this job when it is dead gives to GC what may have
+// been stored: names are said in the root before they are used.
+func (w *work) name(ctx context.Context) (manifest.SegmentID, error) {
+	for try := 0; w.named >= w.reserved; try++ {
+		w.reserved += reserveAhead
+		_, err := w.Root.Commit(ctx, w.edit(w.renewed()...))
+		if err != nil {
+			w.reserved -= reserveAhead
+		}
+		if err != nil && (!errors.Is(err, errkind.Conflict) || try == commitsMax) {
+			return manifest.SegmentID{}, fmt.Errorf("reserve names of segments: %w", err)
+		}
+		if s := w.Root.State(); err != nil && s != nil {
+			if _, err := w.present(s); err != nil {
+				return manifest.SegmentID{}, err
+			}
+		}
+	}
+	w.named++
+	return manifest.ReshardSegment(w.job, w.named-1), nil
 }
 
 // renewed puts a newer record in the place of the one that was last seen: if another process
@@ -207,7 +233,7 @@ func (w *work) leave(ctx context.Context) (err error) {
 			return loaded
 		}
 		changes := []manifest.Change{manifest.ExpelJob{ID: w.job, Left: w.uploaded}}
-		if r, ok := s.Record(manifest.RecordReshard, w.progress.ns); ok && JobOf(r.Body) == w.job {
+		if r, ok := s.Record(manifest.RecordReshard, w.progress.ns); ok && r.ReshardJob() == w.job {
 			changes = append([]manifest.Change{manifest.PutRecord{Record: r, IfBody: r.Body}}, w.farewell(w.uploaded)...)
 		}
 		if _, err = w.Root.Commit(ctx, w.edit(changes...)); !errors.Is(err, errkind.Conflict) {

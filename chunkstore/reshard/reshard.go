@@ -56,8 +56,10 @@
 // Whatever ends it before the commit, the mark is taken back, and the job is expelled together
 // with what it uploaded, which GC then deletes. A process that dies leaves its job and its
 // record; the mark is taken back by an owner. Who tries next sees that the record does not
-// change any more, and expels the job: from then on nothing of it can be committed, and GC may
-// sweep its segments. A commit whose outcome is unknown is neither: nothing is cleaned up.
+// change any more, and expels the job, and so does GC after ten minutes: from then on nothing of
+// it can be committed. The names of its segments follow from its id and a number, and the
+// record says how many there may be: so all that it stored is given to GC without a listing. What
+// it had done is done again; nothing of the collection was changed. A commit whose outcome is unknown is neither: nothing is cleaned up.
 //
 // # Undone
 //
@@ -183,6 +185,8 @@ type work struct {
 	image    *image
 	carried  *writer.Carried
 	uploaded []manifest.SegmentRef // all, for GC if nobody needs them
+	named    int64                 // how many segments have a name
+	reserved int64                 // how many may have one, as the record says
 	restores *manifest.Collection  // as it was; nil: it is rewritten
 	kept     *manifest.Undo        // how to come back from the switch in the making
 	source   content               // of the image's snapshot, as it was read of the old chunks

@@ -109,7 +109,9 @@ func (w *work) storeRetries(ctx context.Context) ([]manifest.SegmentRef, error) 
 		return nil, nil
 	}
 	o := &output{w: w}
-	o.begin()
+	if err := o.begin(ctx); err != nil {
+		return nil, err
+	}
 	for _, e := range entries {
 		if err := o.segment.AddRetry(e); err != nil {
 			return nil, err

@@ -12,6 +12,9 @@
 //     referenced already, or what its creator uploaded and never committed, can be
 //     referenced, so it never will be.
 //
+// A job that gave a collection another key, and of which nothing is heard for ten minutes, is
+// ended: it keeps dropped segments from being deleted, and it left some of its own.
+//
 // Deciding is pure (Make, and logPlan for the objects of one log); doing (Sweep) may be
 // killed between any two deletions, and the next sweep goes on. Two sweeps at once delete
 // the same things twice, which is harmless. Dropped segments wait a while as a courtesy to

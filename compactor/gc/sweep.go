@@ -35,6 +35,8 @@ type Sweeper struct {
 	swept map[manifest.ShardID]manifest.Position
 	// pinned are the pins that the last sweep saw; nil: there was none yet.
 	pinned [][16]byte
+	// heard are the reshardings under way.
+	heard map[manifest.JobID]heard
 }
 
 // Result is what a sweep did.
@@ -59,6 +61,9 @@ func (s *Sweeper) Sweep(ctx context.Context, dry bool) (Result, error) {
 	w := &sweep{Sweeper: s, dry: dry, budget: s.MaxDeletes}
 	if w.budget == 0 {
 		w.budget = 10_000
+	}
+	if err := w.silent(ctx, roots[0]); err != nil {
+		return Result{}, err
 	}
 	w.Plan = Make(roots, s.Host.Wall().UnixMilli(), courtesy)
 	for _, shard := range logs(roots[0]) {
