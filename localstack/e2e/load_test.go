@@ -132,7 +132,7 @@ func (l *load) stop() {
 // other, and that every counter is exactly what was acknowledged.
 func (l *load) audit(t testing.TB, client *mongo.Client) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute+time.Duration(len(l.acked)/10)*time.Millisecond)
 	defer cancel()
 	if len(l.failed) > 0 {
 		t.Errorf("%d operations failed, the first:\n%s", len(l.failed), strings.Join(l.failed[:min(len(l.failed), 20)], "\n"))
