@@ -197,46 +197,6 @@ func (s *Store) find(ctx context.Context, c *manifest.Chunk, key []byte) (best s
 	return best, found, nil
 }
 
-// Retries are the retry entries of the chunk that have not expired at now (unix seconds),
-// those of the oldest reference first. Errors: as Get.
-func (s *Store) Retries(ctx context.Context, v View, now int64) ([]segment.RetryEntry, error) {
-	var refs []*manifest.SegmentRef
-	for i := range v.Chunk.Refs {
-		if ref := &v.Chunk.Refs[i]; ref.RetryUntil > now {
-			refs = append(refs, ref)
-		}
-	}
-	found := make([][]segment.RetryEntry, len(refs))
-	err := inParallel(len(refs), func(i int) error {
-		part, ok := v.Chunk.Range.Intersect(refs[i].Clip)
-		if !ok {
-			return nil
-		}
-		r, err := s.open(ctx, refs[i], len(refs))
-		if err != nil {
-			return err
-		}
-		found[i], err = r.Retries(ctx, v.Chunk.Collection, part)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	n := 0
-	for _, part := range found {
-		n += len(part)
-	}
-	live := make([]segment.RetryEntry, 0, n)
-	for _, part := range found {
-		for _, e := range part {
-			if e.ExpiresAt > now {
-				live = append(live, e)
-			}
-		}
-	}
-	return live, nil
-}
-
 // mayHold reports whether a reference can show a row with this key.
 func mayHold(ref *manifest.SegmentRef, key []byte) bool {
 	return bytes.Compare(ref.MinKey, key) <= 0 && bytes.Compare(key, ref.MaxKey) <= 0 && ref.Clip.Contains(key)

@@ -41,3 +41,9 @@ type RetryEntry struct {
 	// ExpiresAt, in unix seconds, is when the entry may be forgotten.
 	ExpiresAt int64
 }
+
+// MemoryBytes is about what an entry takes in memory.
+func (e *RetryEntry) MemoryBytes() int64 {
+	const beside = 208 // itself, and how it is found
+	return int64(len(e.Key)+len(e.Reply)) + beside
+}

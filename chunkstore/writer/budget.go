@@ -1,7 +1,7 @@
 package writer
 
 import (
-	"github.com/granarydb/granary/chunkstore/segment"
+	"github.com/granarydb/granary/chunkstore/reader"
 )
 
 // Rows have a bound of their own (memory). What a Writer needs beside them comes from the memory
@@ -10,7 +10,7 @@ import (
 
 const (
 	retryShareMin = 256 << 10
-	retryShareMax = 16 << 20
+	retryShareMax = reader.RetryBytesMax
 	// segmentLeast is how large a segment may always become.
 	segmentLeast = 1 << 20
 )
@@ -62,7 +62,7 @@ func (w *Writer) borrow(parts []*part) (segmentMost int, back func()) {
 			rows += p.rows.size
 		}
 		for i := range p.retries {
-			entries += retrySize(&p.retries[i])
+			entries += p.retries[i].MemoryBytes()
 		}
 	}
 	want := min(rows+entries, int64(w.set.SegmentBytes))
@@ -74,5 +74,3 @@ func (w *Writer) borrow(parts []*part) (segmentMost int, back func()) {
 	}
 	return segmentMost, func() { w.set.Segments.Add(-got - entries) }
 }
-
-func retrySize(e *segment.RetryEntry) int64 { return int64(len(e.Key)+len(e.Reply)) + entryBytes }

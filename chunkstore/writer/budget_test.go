@@ -59,7 +59,7 @@ func TestFlushesBuildWhatThereIsMemoryFor(t *testing.T) {
 		if most != segmentLeast {
 			t.Errorf("a segment may have %d bytes, a quarter of 4 MiB are left", most)
 		}
-		if got := account.Bound().Used; got != segmentLeast+300+entryBytes {
+		if got := account.Bound().Used; got != segmentLeast+rows.retries[0].MemoryBytes() {
 			t.Errorf("%d bytes are counted", got)
 		}
 		back()

@@ -70,9 +70,9 @@ func (c *Carried) Add(e segment.RetryEntry) {
 	switch {
 	case !known:
 		s.entries = slices.Insert(s.entries, i, e)
-		c.bytes += retrySize(&e)
+		c.bytes += e.MemoryBytes()
 	case weight(&e) > weight(&s.entries[i]):
-		c.bytes += retrySize(&e) - retrySize(&s.entries[i])
+		c.bytes += e.MemoryBytes() - s.entries[i].MemoryBytes()
 		s.entries[i] = e
 	}
 	for c.bytes > carriedMax && len(c.sessions) > 1 {
@@ -148,7 +148,7 @@ func (c *Carried) forget(s *carriedSession) {
 		return
 	}
 	for i := range s.entries {
-		c.bytes -= retrySize(&s.entries[i])
+		c.bytes -= s.entries[i].MemoryBytes()
 	}
 }
 

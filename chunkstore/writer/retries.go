@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/granarydb/granary/chunkstore/reader"
 	"github.com/granarydb/granary/chunkstore/segment"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/manifest"
@@ -48,10 +49,9 @@ type retries struct {
 }
 
 const (
-	supersededMax = 16384
+	supersededMax = reader.RetrySupersededMax
 	trimSessions  = 64
 	sessionBytes  = 256 // what a session costs besides its entries, about
-	entryBytes    = 208
 	// nothingDropped is below every transaction number.
 	nothingDropped = -1 << 63
 )
@@ -113,7 +113,7 @@ func (e *retry) stored() segment.RetryEntry {
 	return x
 }
 
-func (e *retry) size() int64 { return retrySize(&e.RetryEntry) }
+func (e *retry) size() int64 { return e.MemoryBytes() }
 
 // slot orders the entries of one transaction: results and progress of a statement side by
 // side, apart from intents.
