@@ -36,7 +36,7 @@ func (s *shard) learnRules() {
 // whatever the wall clock does. Requires: the mutex.
 func (s *shard) moment(c manifest.CollectionID) *expiry.Moment {
 	rule := s.rules[c].rule
-	if rule == nil {
+	if rule == nil || broken(expiredSeen) {
 		return nil
 	}
 	s.judged = max(s.judged, s.w.host.Wall().UnixMilli())

@@ -26,6 +26,8 @@ const (
 	manyRestarted            // a write of many that is sent again begins anew
 	keyChangeInTwo           // a document that goes to another shard is removed by one commit, and put there by the next
 	staleAccepted            // a request is for whatever chunk has the place now, of whatever version
+	dropUnheld               // an owner goes on with a range that somebody is dropping
+	expiredSeen              // documents are seen after their time
 	mutants
 )
 
@@ -37,6 +39,7 @@ var mutantNames = [mutants]string{
 	promiseReused: "promise-reused", noLeaseWait: "no-lease-wait", splitUnclipped: "split-unclipped",
 	moveUnflushed: "move-unflushed", dataVersionKept: "data-version-kept", manyRestarted: "many-restarted",
 	keyChangeInTwo: "key-change-in-two-commits", staleAccepted: "stale-map-accepted",
+	dropUnheld: "drop-unheld", expiredSeen: "expired-seen",
 }
 
 // String is the name by which ParseMutant knows it.

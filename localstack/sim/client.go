@@ -42,6 +42,8 @@ func (c *client) run() {
 	for !c.world.quiet() {
 		if c.world.cfg.Moving > 0 && c.rng.IntN(100) < c.world.cfg.Mix.Moving {
 			c.moveOne()
+		} else if c.world.cfg.Mix.Dated > 0 && c.rng.IntN(100) < c.world.cfg.Mix.Dated {
+			c.dateOne()
 		} else {
 			c.one(c.draw())
 		}

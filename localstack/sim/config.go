@@ -34,20 +34,22 @@ type Config struct {
 	// bytes, a few documents; 0: never.
 	Upkeep    time.Duration
 	ChunkSize int64
+	Placement Placement
 	// KeepLog records every step's line.
 	KeepLog bool
 	// Stop, when it is set during the run, ends it: nobody wants the result any more.
 	Stop *atomic.Bool
 }
 
-// Mix weighs the operations. Moving is how many of a hundred are on moving documents.
-type Mix struct{ Read, Insert, Pair, Inc, Add, Replace, Swap, Delete, Moving int }
+// Mix weighs the operations. Moving is how many of a hundred are on moving documents, and Dated
+// how many of the rest on documents with dates.
+type Mix struct{ Read, Insert, Pair, Inc, Add, Replace, Swap, Delete, Moving, Dated int }
 
 // Chaos is how often, in the mean, something happens to the cluster; 0: never.
 type Chaos struct {
 	Crash, Pause, Move, Takeover, RouterCrash, Flush, Collect, Term time.Duration
 	PauseMax                                                        time.Duration
-	Compact                                                         time.Duration
+	Compact, Expire                                                 time.Duration
 	// Aimed is the chance in 1/1000 that a writer is paused right after a WAL object of its
 	// landed: the moment at which it believes most in itself.
 	Aimed int
@@ -76,6 +78,8 @@ func Draw(seed uint64) Config {
 	r = rand.New(rand.NewPCG(seed, 8))
 	c.Chaos.Compact = oneOf(r, 0, time.Second, 5*time.Second, 20*time.Second)
 	c.keyChanges(r)
+	c.placement(rand.New(rand.NewPCG(seed, 9)))
+	c.dates(rand.New(rand.NewPCG(seed, 10)))
 	return c
 }
 

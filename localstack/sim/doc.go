@@ -17,7 +17,14 @@
 // root before it, before anyone sees it. In the end fsck reads every row. And what clients
 // were told must be linearizable per document; operations without an answer count when
 // their id is found in any log object that was ever written, and did not happen otherwise.
-// After the last fault everything must come back.
+// After the last fault everything must come back, and where balancers run every chunk must come
+// to where zones, drains and the policy want it.
+//
+// Two collections have judges of their own. The documents of one (moving) change their shard
+// key all the time, and whoever reads or counts all of them finds each once. Those of another
+// (dated) are inserted once, expire, and go by dropRange: each must be seen as long as nothing
+// can have taken it, and must not be seen once something has, by every clock that there is; and
+// nobody sees half of a range that is dropped.
 //
 // A simulation is worth what it finds. With the build tag mutants, one rule of the protocol
 // at a time is switched off, and some seed must notice.

@@ -29,8 +29,8 @@ type moving struct {
 // singles is how many are changed one at a time.
 func (c *Config) singles() int { return (c.Moving + 1) / 2 }
 
-// createMoving is the change that makes the collection: chunks of ten keys each.
-func (w *World) createMoving(id [16]byte, shards []manifest.ShardID) (manifest.Change, error) {
+// createByK is the change that makes a collection with the shard key k: chunks of ten keys each.
+func (w *World) createByK(id [16]byte, name string, shards []manifest.ShardID, indexes ...manifest.Index) (manifest.Change, error) {
 	key, err := shardkey.ParsePattern(mustMarshal(bson.D{{Key: "k", Value: 1}}))
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func (w *World) createMoving(id [16]byte, shards []manifest.ShardID) (manifest.C
 		chunks = append(chunks, manifest.NewChunk{Min: low, Max: high, Shard: shards[i%len(shards)]})
 		low = high
 	}
-	c := manifest.Collection{UUID: id, Database: "sim", Name: movingCollection, Key: key, Sharded: true}
+	c := manifest.Collection{UUID: id, Database: "sim", Name: name, Key: key, Sharded: true, Indexes: indexes}
 	return manifest.CreateCollection{Collection: c, Chunks: chunks}, nil
 }
 
@@ -218,25 +218,16 @@ func (c *client) countMoving() {
 	}
 }
 
-// scanMoving reads all, in several batches. A read that fails says nothing.
+// scanMoving reads all, in several batches.
 func (c *client) scanMoving(order int) []bson.Raw {
 	w := c.world
 	cmd := bson.D{{Key: "find", Value: movingCollection}, {Key: "batchSize", Value: 2}}
 	if order > 0 {
 		cmd = append(cmd, bson.E{Key: "sort", Value: bson.D{{Key: "k", Value: 2*order - 3}}})
 	}
-	reply, err := c.send(cmd, 0)
-	if err != nil || number(reply, "ok") != 1 {
+	docs, ok := c.all(cmd)
+	if !ok {
 		return nil
-	}
-	docs := batch(reply, "firstBatch")
-	for id, _ := reply.Lookup("cursor", "id").Int64OK(); id != 0; id, _ = reply.Lookup("cursor", "id").Int64OK() {
-		more := bson.D{{Key: "getMore", Value: id}, {Key: "collection", Value: movingCollection}, {Key: "batchSize", Value: 2}}
-		cmd := append(more, bson.E{Key: "lsid", Value: bson.D{{Key: "id", Value: bson.Binary{Subtype: 4, Data: c.session[:]}}}}, bson.E{Key: "$db", Value: "sim"})
-		if reply, err = w.ask(c, mustMarshal(cmd)); err != nil || number(reply, "ok") != 1 {
-			return nil
-		}
-		docs = append(docs, batch(reply, "nextBatch")...)
 	}
 	seen := map[int64]int{}
 	for _, d := range docs {
@@ -246,6 +237,24 @@ func (c *client) scanMoving(order int) []bson.Raw {
 		w.fail("moving: a scan in order %d finds %d rows of %d documents, want %d: %v", order, len(docs), len(seen), w.cfg.Moving, docs)
 	}
 	return docs
+}
+
+// all reads to the end what a find finds. A read that fails says nothing.
+func (c *client) all(find bson.D) (docs []bson.Raw, ok bool) {
+	reply, err := c.send(find, 0)
+	if err != nil || number(reply, "ok") != 1 {
+		return nil, false
+	}
+	docs = batch(reply, "firstBatch")
+	for id, _ := reply.Lookup("cursor", "id").Int64OK(); id != 0; id, _ = reply.Lookup("cursor", "id").Int64OK() {
+		more := bson.D{{Key: "getMore", Value: id}, {Key: "collection", Value: find[0].Value}, {Key: "batchSize", Value: 2}}
+		cmd := append(more, bson.E{Key: "lsid", Value: bson.D{{Key: "id", Value: bson.Binary{Subtype: 4, Data: c.session[:]}}}}, bson.E{Key: "$db", Value: "sim"})
+		if reply, err = c.world.ask(c, mustMarshal(cmd)); err != nil || number(reply, "ok") != 1 {
+			return nil, false
+		}
+		docs = append(docs, batch(reply, "nextBatch")...)
+	}
+	return docs, true
 }
 
 // batch are the documents of a find's answer.

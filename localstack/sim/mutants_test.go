@@ -54,10 +54,21 @@ var themes = map[string]uint64{
 	"wal-deleted-early": 3, "retries-not-flushed": 3, "seals-collected": 2, "promise-reused": 1,
 	"no-lease-wait": 2, "split-unclipped": 0, "move-unflushed": 1, "data-version-kept": 1, "many-restarted": 3,
 	"key-change-in-two-commits": 1, "stale-map-accepted": 0,
+	"drop-unheld": 1, "expired-seen": 1,
 }
 
 // aims bend a configuration further towards what the rarest ones need.
 var aims = map[string]func(*Config){
+	// Owners are not told that a range is gone.
+	"drop-unheld": func(c *Config) {
+		c.Writers, c.Shards, c.Chunks, c.Clients, c.Docs, c.Moving, c.Mix.Dated = 2, 2, 1, 6, 2, 0, 90
+		c.Chaos, c.Placement = Chaos{RouterCrash: 5 * time.Second}, Placement{}
+		c.Store = Faults{LatencyMin: time.Millisecond, LatencyMax: 5 * time.Millisecond}
+		c.Net = NetFaults{LostThere: 200, LatencyMin: 100 * time.Microsecond, LatencyMax: time.Millisecond}
+		c.Think, c.Lease, c.Patience, c.Busy = 50*time.Millisecond, 5*time.Second, 10*time.Second, 30*time.Second
+	},
+	// Clocks are right.
+	"expired-seen": func(c *Config) { c.Mix.Dated, c.SkewMax = 60, 0 },
 	// Chunks are cut right after a flush, with what was written since in memory.
 	"split-unclipped": func(c *Config) { c.shapes(rand.New(rand.NewPCG(c.Seed, 8))) },
 	// One chunk goes to and fro between two processes that learn late that it did.

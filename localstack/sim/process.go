@@ -66,7 +66,7 @@ func (w *World) newProcess(s *slot) (*process, *reader.Store) {
 	p.store = w.store.For(p.node)
 	p.root = manifest.NewRoot(bucket.NewCell(p.store), p.node.HostOf("root"), nil)
 	cache := segment.NewCache(1 << 20)
-	if w.cfg.Moving > 0 {
+	if w.cfg.Moving > 0 || w.cfg.Mix.Dated > 0 {
 		// Scans of many segments at once would wait for one another's fetches, and go on
 		// together, in an order that the seed does not decide.
 		cache = nil

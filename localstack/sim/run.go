@@ -71,6 +71,9 @@ func (w *World) live() {
 		for _, s := range w.routers {
 			w.startRouter(s)
 		}
+		for _, s := range w.balancers {
+			w.startBalancer(s)
+		}
 	})
 	var clients, chaos sync.WaitGroup
 	w.startChaos(&chaos)
@@ -107,6 +110,8 @@ func (w *World) settle() {
 		}
 	}
 	w.settleMoving(reader, deadline)
+	w.settleDated(reader, deadline)
+	w.settlePlacement()
 }
 
 // judge checks what is left: the store, and the history.
@@ -130,7 +135,7 @@ func (w *World) judge() error {
 // end kills everything and waits for it.
 func (w *World) end() {
 	var all []*process
-	for _, s := range append(append([]*slot{}, w.writers...), w.routers...) {
+	for _, s := range w.slots() {
 		all = append(all, s.current())
 	}
 	for _, p := range all {
@@ -173,7 +178,14 @@ func (w *World) create(shards []manifest.ShardID) error {
 		Collection: manifest.Collection{UUID: h.ID16(), Database: "sim", Name: collection, Key: key, Sharded: true, Options: manifest.WithChunkSize(nil, w.cfg.ChunkSize)}, Chunks: chunks,
 	}}
 	if w.cfg.Moving > 0 {
-		c, err := w.createMoving(h.ID16(), shards)
+		c, err := w.createByK(h.ID16(), movingCollection, shards)
+		if err != nil {
+			return err
+		}
+		changes = append(changes, c)
+	}
+	if w.cfg.Mix.Dated > 0 {
+		c, err := w.createDated(h.ID16(), shards)
 		if err != nil {
 			return err
 		}

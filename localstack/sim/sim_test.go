@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,6 +21,13 @@ var (
 	showBus  = flag.Bool("steps", false, "with -seed: print every step")
 	showLogs = flag.Bool("logs", false, "with -seed: print what the processes log")
 )
+
+// TestMain lets garbage lie longer: a simulated cluster is small, and a fifth of the time of its
+// runs would go into looking for what is left of the last.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400)
+	os.Exit(m.Run())
+}
 
 // simulate runs one configuration in a bubble of its own.
 func simulate(t *testing.T, cfg Config, logs *slog.Logger) (r Result) {

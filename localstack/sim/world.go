@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,22 +28,24 @@ const sweepAgain = 2 * time.Second
 
 // World is one simulated cluster in one bubble.
 type World struct {
-	cfg     Config
-	ctx     context.Context
-	stop    context.CancelFunc
-	bus     *Bus
-	chaos   *Node // who crashes, pauses and moves
-	rng     *rand.Rand
-	store   *Store
-	inner   bucket.Bucket
-	net     *Net
-	writers []*slot
-	routers []*slot
-	history history.History
-	moving  moving
-	checker rootChecker
-	logs    *slog.Logger
-	aside   sync.WaitGroup // what chaos asks of processes, and collectors
+	cfg       Config
+	ctx       context.Context
+	stop      context.CancelFunc
+	bus       *Bus
+	chaos     *Node // who crashes, pauses and moves
+	rng       *rand.Rand
+	store     *Store
+	inner     bucket.Bucket
+	net       *Net
+	writers   []*slot
+	routers   []*slot
+	balancers []*slot
+	history   history.History
+	moving    moving
+	dated     dated
+	checker   rootChecker
+	logs      *slog.Logger
+	aside     sync.WaitGroup // what chaos asks of processes, and collectors
 
 	mu      sync.Mutex
 	calm    bool
@@ -75,6 +78,9 @@ func newWorld(cfg Config, logs *slog.Logger) (*World, error) {
 	}
 	for i := range 2 * (cfg.Clients + 1) { // two for each client, and for the reader at the end
 		w.routers = append(w.routers, &slot{name: fmt.Sprintf("r%d", i)})
+	}
+	for i := range cfg.Placement.Balancers {
+		w.balancers = append(w.balancers, &slot{name: fmt.Sprintf("b%d", i)})
 	}
 	return w, nil
 }
@@ -198,8 +204,19 @@ func (w *World) startChaos(all *sync.WaitGroup) {
 	w.every(all, "flush", c.Flush, w.flushSomething)
 	w.every(all, "collect", c.Collect, w.collect)
 	w.every(all, "compact", c.Compact, w.compact)
+	w.every(all, "expire", c.Expire, w.expire)
 	// Somebody must hold every shard in the end: an orphaned one is taken by anyone.
 	w.every(all, "adopt", 2*time.Second, w.adopt)
+	w.startPlacement(all)
+}
+
+// slots are the places of all processes that last.
+func (w *World) slots() []*slot { return slices.Concat(w.writers, w.routers, w.balancers) }
+
+// look is the root as it is, for somebody who is not in a step.
+func (w *World) look(n *Node) (st *manifest.State) {
+	_ = w.bus.Step(n, "look", func() { st = w.checker.state })
+	return st
 }
 
 func (w *World) anyWriter() *slot { return w.writers[w.rng.IntN(len(w.writers))] }
@@ -395,7 +412,7 @@ func (w *World) calmDown() {
 		w.store.fault.Off, w.net.faults.Off = true, true
 		w.store.fault.LatencyMax, w.net.faults.LatencyMax = w.store.fault.LatencyMin, w.net.faults.LatencyMin
 	})
-	for _, s := range append(append([]*slot{}, w.writers...), w.routers...) {
+	for _, s := range w.slots() {
 		s.current().node.pause(false)
 	}
 }
