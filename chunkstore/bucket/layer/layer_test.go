@@ -25,9 +25,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestConforms(t *testing.T) {
 	h := host.System()
 	for name, wrap := range map[string]func(bucket.Bucket) bucket.Bucket{
-		"Retry":    func(b bucket.Bucket) bucket.Bucket { return layer.Retry(b, h, nil) },
-		"Hedge":    func(b bucket.Bucket) bucket.Bucket { return layer.Hedge(b, h, nil) },
-		"Limit":    func(b bucket.Bucket) bucket.Bucket { return layer.Limit(b, 3) },
+		"Retry": func(b bucket.Bucket) bucket.Bucket { return layer.Retry(b, h, nil) },
+		"Hedge": func(b bucket.Bucket) bucket.Bucket { return layer.Hedge(b, h, nil) },
+		"Limit": func(b bucket.Bucket) bucket.Bucket { return layer.Limit(b, 3) },
 		"Pace": func(b bucket.Bucket) bucket.Bucket {
 			return layer.NewPacer(h, func() layer.Rate { return layer.Rate{Requests: 1e6, Bytes: 1 << 40} }).Pace(b)
 		},
