@@ -20,8 +20,7 @@
 // them have expired, the reference leaves by a change of the root alone, unless an older one
 // may have versions of its rows (manifest.Expire). What shares a segment with longer lived
 // rows goes when a compaction writes the segment anew: it treats a row for which Expired is
-// true, Grace ago, as it treats a deletion, and so keeps it, or a deletion in its place, while
-// there may be older versions.
+// true, Grace ago, as it treats a deletion, and so keeps it while there may be older versions.
 //
 // # Whose clock
 //

@@ -16,6 +16,9 @@ const (
 	commitsMax = 8
 	// goodbye bounds the commit of a pass that was stopped.
 	goodbye = 5 * time.Second
+	// abandoned is the age, by the wall clock, at which a job is taken for dead by a process that
+	// does not live long enough to see that it does not end.
+	abandoned = time.Hour
 )
 
 // takenBy are the chunks that jobs of this package work on.
@@ -34,9 +37,9 @@ func takenBy(s *manifest.State) map[manifest.ChunkID]bool {
 
 // silent are the jobs of this package that have been there for too long, and those that this
 // process could not end. How long says nothing about whether a job lives, and need not: see
-// the package's comment.
-func (r *Rewriter) silent(s *manifest.State) (ids []manifest.JobID) {
-	now := r.Host.Mono()
+// the package's comment. byWall: also those that are old by the wall clock.
+func (r *Rewriter) silent(s *manifest.State, byWall bool) (ids []manifest.JobID) {
+	now, wall := r.Host.Mono(), r.Host.Wall().UnixMilli()
 	seen := make(map[manifest.JobID]time.Duration)
 	for _, j := range s.Jobs() {
 		if j.Kind != manifest.JobCompact {
@@ -47,7 +50,8 @@ func (r *Rewriter) silent(s *manifest.State) (ids []manifest.JobID) {
 			since = now
 		}
 		seen[j.ID] = since
-		if now-since >= r.Settings.SilentFor || r.Holder != "" && j.Holder == r.Holder {
+		old := byWall && wall-j.StartedMillis >= abandoned.Milliseconds()
+		if now-since >= r.Settings.SilentFor || old || r.Holder != "" && j.Holder == r.Holder {
 			ids = append(ids, j.ID)
 		}
 	}
@@ -97,7 +101,7 @@ func (p *pass) register(ctx context.Context, todo []plan.Compaction, silent []ma
 
 // leave is finish for a pass that was stopped: in good order, but soon.
 func (p *pass) leave(ctx context.Context) error {
-	ctx, cancel := p.Host.WithTimeout(context.WithoutCancel(ctx), goodbye)
+	ctx, cancel := p.Host.WithTimeout(context.WithoutCancel(ctx), p.parting)
 	defer cancel()
 	return p.finish(ctx)
 }
@@ -125,7 +129,7 @@ func (p *pass) finish(ctx context.Context) error {
 func (p *pass) changes() (changes []manifest.Change) {
 	used := make(map[manifest.SegmentID]bool)
 	for _, m := range p.done {
-		changes = append(changes, m.change(p.id))
+		changes = append(changes, m.change(p))
 		for _, r := range m.outputs {
 			used[r.Segment] = true
 		}
@@ -143,7 +147,7 @@ func (p *pass) changes() (changes []manifest.Change) {
 func (p *pass) prune(s *manifest.State) {
 	kept := p.done[:0]
 	for _, m := range p.done {
-		if _, err := manifest.Apply(s, p.edit(m.change(p.id)), p.Host.ID16()); err != nil {
+		if _, err := manifest.Apply(s, p.edit(m.change(p)), p.Host.ID16()); err != nil {
 			p.count(func(n *Counts) { n.Lost++ })
 			p.Log.Debug("a merge came too late", "chunk", m.job.Chunk.ID, "cause", err)
 			continue
@@ -161,11 +165,12 @@ func (p *pass) tell() {
 			n.Merges++
 			n.SegmentsIn, n.SegmentsOut = n.SegmentsIn+int64(len(inputs)), n.SegmentsOut+int64(len(m.outputs))
 			n.RowsIn, n.RowsOut, n.BytesIn = n.RowsIn+int64(m.job.Rows), n.RowsOut+m.rows, n.BytesIn+int64(m.job.Bytes)
+			n.Expired += m.expired
 			for _, r := range m.outputs {
 				n.BytesOut += int64(r.Size)
 			}
 		})
 		p.Log.Debug("segments merged", "chunk", m.job.Chunk.ID, "why", m.job.Why.String(), "reason", m.job.Reason,
-			"in", len(inputs), "out", len(m.outputs), "rows", m.rows, "deletionsDropped", m.job.Oldest)
+			"in", len(inputs), "out", len(m.outputs), "rows", m.rows, "deletionsDropped", m.job.Oldest, "expired", m.expired)
 	}
 }

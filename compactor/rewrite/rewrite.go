@@ -9,22 +9,29 @@
 // What is written is
 //
 //   - of each key its newest version in the run, with the seq that it has;
-//   - deletions too, unless the run is the oldest of its chunk: then there is nothing that they
-//     could hide;
+//   - deletions too, and rows that have expired, unless the run is the oldest of its chunk: then
+//     there is nothing that they could hide. The commit of one that left out expired rows
+//     requires that the indexes are still those that said so;
 //   - the retry entries that are in force.
 //
-// Before a segment is stored it is read back from memory and compared with what was put in;
-// before the commit, the rows of a chunk that was merged as a whole are compared with what the
-// root counts.
+// Before a segment is stored it is read back from memory and compared with what was put in.
+// Before the commit, keys, seqs and counts of the outputs are compared with those of the inputs,
+// and the rows of a chunk that was merged as a whole with what the root counts. What does not
+// agree is not committed: the chunk stays as it is, and the error is Corrupt.
 //
 // A pass may end anywhere. What a killed one has stored is referenced by nothing; its job is
 // expelled by whoever has seen it for long enough, after which GC may delete that. Expelling
 // a job that is only slow is safe at any time: its commit conflicts. So the wait needs no clock
 // that anybody agrees on.
 //
-// Passes read and write no more in a second than they may, and bypass the cache, but for what
-// they write: its tails, and all of it when it is small, are in the cache of this process
-// before the root names it.
+// Passes read and write no more in a second than they may, in bytes and in requests, so that
+// who is served meanwhile does not notice; and they bypass the process's cache, but for what
+// they write: its tails, and all of it when it is small, are in the cache before the root names
+// it. What a pass reads twice, tails and small segments, it keeps in a small cache of its own.
+//
+// Any number of Rewriters may work on one store. What one does its job says, and others leave
+// these chunks alone: the second of two that choose the same chunk at the same time cannot
+// register, and plans again.
 //
 // The package may change with any release.
 package rewrite
@@ -35,11 +42,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
 	"github.com/granarydb/granary/chunkstore/admission"
 	"github.com/granarydb/granary/chunkstore/bucket"
+	"github.com/granarydb/granary/chunkstore/bucket/layer"
 	"github.com/granarydb/granary/chunkstore/reader"
 	"github.com/granarydb/granary/chunkstore/segment"
 	"github.com/granarydb/granary/compactor/plan"
@@ -74,8 +83,10 @@ type Settings struct {
 	SegmentBytes int
 	// PassBytes bounds what one pass reads, as stored, unless it is one chunk alone; 128 MiB.
 	PassBytes uint64
-	// BytesPerSecond bounds keys and documents that are read; 32 MiB.
-	BytesPerSecond int64
+	// BytesPerSecond bounds what is read and written in a second, as stored, and also the keys
+	// and documents that come of it; RequestsPerSecond the requests for segments. 0: what the
+	// cluster's setting says, without one 32 MiB and 100.
+	BytesPerSecond, RequestsPerSecond int64
 	// WarmBytes is the size up to which outputs are put into the cache as a whole; 1 MiB.
 	WarmBytes uint64
 	// Every is the time between two passes that find something to do, Idle the longest between
@@ -88,7 +99,6 @@ type Settings struct {
 func (s Settings) withDefaults() Settings {
 	s.SegmentBytes = cmp.Or(s.SegmentBytes, 32<<20)
 	s.PassBytes = cmp.Or(s.PassBytes, 128<<20)
-	s.BytesPerSecond = cmp.Or(s.BytesPerSecond, 32<<20)
 	s.WarmBytes = cmp.Or(s.WarmBytes, 1<<20)
 	s.Every, s.Idle = cmp.Or(s.Every, time.Second), cmp.Or(s.Idle, 15*time.Second)
 	s.SilentFor = cmp.Or(s.SilentFor, 15*time.Minute)
@@ -101,19 +111,28 @@ type Counts struct {
 	// vain: another change came before.
 	Merges, Lost int64
 	// SegmentsIn, BytesIn and RowsIn were replaced by SegmentsOut, BytesOut and RowsOut.
-	// Bytes are as stored.
+	// Bytes are as stored. Expired are rows that were left out.
 	SegmentsIn, BytesIn, RowsIn    int64
 	SegmentsOut, BytesOut, RowsOut int64
-	// Expelled are jobs of others.
-	Expelled int64
-	// Backlog is how many chunks the last plan wanted to merge something of.
-	Backlog int64
+	Expired                        int64
+	// Reads, BytesRead, Writes and BytesWritten are the requests for segments and the bytes of
+	// their bodies, also of those that came to nothing.
+	Reads, BytesRead     int64
+	Writes, BytesWritten int64
+	// Jobs were registered, and Expelled are those of others that were ended.
+	Jobs, Expelled int64
+	// Running is how many chunks are being merged now.
+	Running int64
+	// Backlog is how many chunks the last plan wanted to merge something of, and BacklogBytes
+	// how much of them.
+	Backlog, BacklogBytes int64
 }
 
 // Rewriter merges segments.
 type Rewriter struct {
 	Config
 	store *reader.Store
+	open  func(manifest.LocationID) (bucket.Bucket, error) // at the Rewriter's pace
 	// seen is since when (Mono) jobs of others are there, and content a state in which there
 	// was nothing to merge: what is to merge is a function of the state. Owned by: the pass.
 	seen    map[manifest.JobID]time.Duration
@@ -132,7 +151,17 @@ func New(c Config) *Rewriter {
 		c.Mine = func(*manifest.Shard) bool { return true }
 	}
 	c.Settings = c.Settings.withDefaults()
-	return &Rewriter{Config: c, store: reader.NewStore(c.Open, nil), seen: make(map[manifest.JobID]time.Duration)}
+	r := &Rewriter{Config: c, seen: make(map[manifest.JobID]time.Duration)}
+	pacer := layer.NewPacer(c.Host, r.rate)
+	r.open = func(id manifest.LocationID) (bucket.Bucket, error) {
+		b, err := c.Open(id)
+		if err != nil {
+			return nil, err
+		}
+		return pacer.Pace(b), nil
+	}
+	r.store = reader.NewStore(r.open, nil)
+	return r
 }
 
 // Counts tells what was done so far.
@@ -170,51 +199,119 @@ func (r *Rewriter) Plan(s *manifest.State) []plan.Compaction {
 			free = append(free, c)
 		}
 	}
-	r.count(func(n *Counts) { n.Backlog = int64(len(free)) })
+	bytes := int64(0)
+	for i := range free {
+		bytes += int64(free[i].Bytes)
+	}
+	r.count(func(n *Counts) { n.Backlog, n.BacklogBytes = int64(len(free)), bytes })
 	return free
+}
+
+// Shape is what the segments of the chunks that it cares for cost, in the newest root that this
+// process knows.
+func (r *Rewriter) Shape() plan.Shape {
+	s := r.Root.State()
+	if s == nil {
+		return plan.Shape{}
+	}
+	return plan.Measure(s, r.Mine)
 }
 
 // Pass plans on the newest root that this process knows, and merges as much as one pass may.
 // more: there was something to do, so that the next pass should be soon. Errors: those of the
 // bucket, Corrupt; a change that came too late is none.
 func (r *Rewriter) Pass(ctx context.Context) (more bool, err error) {
+	p, err := r.pass(ctx, order{room: math.MaxUint64, parting: goodbye})
+	return p.more, err
+}
+
+// order is what one pass is told: how many bytes it may read, how long it may take to end when it
+// is stopped, and whether it judges the jobs of others by the wall clock, too.
+type order struct {
+	room    uint64
+	parting time.Duration
+	byWall  bool
+}
+
+// passed is what a pass did.
+type passed struct {
+	more     bool
+	bytes    uint64
+	tooLarge int // chunks for which there was no room
+}
+
+func (r *Rewriter) pass(ctx context.Context, o order) (did passed, err error) {
 	s := r.Root.State()
 	if s == nil {
 		if s, _, err = r.Root.Load(ctx); err != nil {
-			return false, err
+			return did, err
 		}
 	}
-	silent := r.silent(s)
+	silent := r.silent(s, o.byWall)
 	var todo []plan.Compaction
 	if s != r.content {
-		todo = r.Plan(s)
+		list := r.Plan(s)
+		if len(list) == 0 {
+			r.content = s
+		}
+		todo, did.tooLarge = r.choose(list, o.room)
 	}
 	if len(todo) == 0 {
-		r.content = s
-		return len(silent) > 0, r.expel(ctx, silent)
+		did.more = len(silent) > 0
+		return did, r.expel(ctx, silent)
 	}
-	n, bytes := 0, uint64(0)
-	for n < min(len(todo), jobsMax) && (n == 0 || bytes+todo[n].Bytes <= r.Settings.PassBytes) {
-		bytes += todo[n].Bytes
-		n++
+	did.more = true
+	p := &pass{Rewriter: r, state: s, id: r.Host.ID16(), parting: o.parting, store: r.store.Apart(segment.NewCache(passCache))}
+	switch err := p.register(ctx, todo, silent); {
+	case errors.Is(err, errkind.Conflict):
+		return did, nil // another one is at a chunk of it: the next pass sees that
+	case err != nil:
+		return did, err
 	}
-	p := &pass{Rewriter: r, state: s, id: r.Host.ID16()}
-	if err := p.register(ctx, todo[:n], silent); err != nil {
-		return false, err
+	for i := range todo {
+		did.bytes += todo[i].Bytes
 	}
-	return true, p.run(ctx, todo[:n])
+	r.count(func(n *Counts) { n.Jobs, n.Running = n.Jobs+1, int64(len(todo)) })
+	defer r.count(func(n *Counts) { n.Running = 0 })
+	return did, p.run(ctx, todo)
 }
 
-// jobsMax bounds the chunks of one pass, and so the size of its commit.
-const jobsMax = 64
+const (
+	// jobsMax bounds the chunks of one pass, and so the size of its commit.
+	jobsMax = 64
+	// passCache bounds what a pass keeps of what it reads.
+	passCache = 4 << 20
+	// passFor is about how long a pass may take at its rate, unless it is one chunk alone.
+	passFor = time.Minute
+)
+
+// choose takes what one pass does, and tells for how many there is no room at all.
+func (r *Rewriter) choose(list []plan.Compaction, room uint64) (todo []plan.Compaction, tooLarge int) {
+	most := min(room, r.Settings.PassBytes, uint64(r.rate().Bytes)*uint64(passFor/time.Second)/2)
+	bytes, full := uint64(0), false
+	for _, c := range list {
+		switch {
+		case c.Bytes > room:
+			tooLarge++
+		case full || len(todo) > 0 && bytes+c.Bytes > most:
+			full = true
+		default:
+			todo, bytes = append(todo, c), bytes+c.Bytes
+			full = len(todo) == jobsMax
+		}
+	}
+	return todo, tooLarge
+}
 
 // pass is one job.
 type pass struct {
 	*Rewriter
-	state  *manifest.State // that was planned on
-	id     manifest.JobID
-	done   []*merged
-	stored []manifest.SegmentRef // one reference of each segment that was stored, or may have been
+	state   *manifest.State // that was planned on
+	id      manifest.JobID
+	parting time.Duration
+	store   *reader.Store
+	done    []*merged
+	stored  []manifest.SegmentRef // one reference of each segment that was stored, or may have been
 }
 
 // run merges, and commits what was merged even when some of it failed.

@@ -71,7 +71,7 @@ var importTable = table{
 	{"router/command", with(truth, []string{"manifest/balancing", "router", "router/plan", "router/wire", "chunkstore/admission", "chunkstore/document/...", "chunkstore/expiry", "chunkstore/mongoerr", "chunkstore/reshard", "chunkstore/writer/rpc"}), "a command knows the router, not the stores behind it"},
 	{"router/routertest", with(truth, []string{"router", "chunkstore/..."}), "a cluster in a process, for the router's tests"},
 	{"router", with(truth, port, []string{"manifest/balancing", "router/plan", "chunkstore/admission", "chunkstore/document/...", "chunkstore/expiry", "chunkstore/mongoerr", "chunkstore/reader/...", "chunkstore/reshard", "chunkstore/writer/rpc"}), "a role: meets others in the manifest and over the writer's client; no concrete bucket"},
-	{"compactor", with(truth, port, []string{"compactor/...", "chunkstore/admission", "chunkstore/reader/...", "chunkstore/segment", "chunkstore/document/...", "chunkstore/expiry", "chunkstore/writer/rpc", "chunkstore/wal", "chunkstore/mongoerr"}), "a role: no other role, no concrete bucket"},
+	{"compactor", with(truth, port, []string{"compactor/...", "chunkstore/admission", "chunkstore/bucket/layer", "chunkstore/reader/...", "chunkstore/segment", "chunkstore/document/...", "chunkstore/expiry", "chunkstore/writer/rpc", "chunkstore/wal", "chunkstore/mongoerr"}), "a role: no other role, no concrete bucket"},
 	{"balancer", with(truth, []string{"balancer/policy", "manifest/balancing", "chunkstore/writer/rpc"}), "a role: asks owners, and meets the others in the manifest"},
 	{"balancer/policy", with(truth, []string{"manifest/balancing"}), "values in, values out"},
 
