@@ -93,37 +93,47 @@ func (p *pass) register(ctx context.Context, todo []plan.Compaction, silent []ma
 		ID: p.id, Kind: manifest.JobCompact, Holder: p.Holder, StartedMillis: p.Host.Wall().UnixMilli(), Detail: manifest.ChunksDetail(chunks),
 	}})
 	if _, err := p.Root.Commit(ctx, p.edit(changes...)); err != nil {
+		if ctx.Err() != nil && errors.Is(err, errkind.UnknownOutcome) {
+			err = errors.Join(err, p.finish(ctx)) // it may be there: this process ends it, if it can
+		}
 		return fmt.Errorf("register a job: %w", err)
 	}
 	p.count(func(n *Counts) { n.Expelled += int64(len(silent)) })
 	return nil
 }
 
-// leave is finish for a pass that was stopped: in good order, but soon.
-func (p *pass) leave(ctx context.Context) error {
+// finish commits what was merged, and the end of the job. For a pass that was stopped it does so
+// soon: what may have been sent already is sent again as it is.
+func (p *pass) finish(ctx context.Context) error {
+	edit, err := p.conclude(ctx, p.edit(p.changes()...))
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
 	ctx, cancel := p.Host.WithTimeout(context.WithoutCancel(ctx), p.parting)
 	defer cancel()
-	return p.finish(ctx)
+	_, err = p.conclude(ctx, edit)
+	return err
 }
 
-// finish commits what was merged, and the end of the job.
-func (p *pass) finish(ctx context.Context) error {
+// conclude commits edit, or what is left of it, and returns what it tried last.
+func (p *pass) conclude(ctx context.Context, edit manifest.Edit) (manifest.Edit, error) {
 	for range commitsMax {
-		_, err := p.Root.Commit(ctx, p.edit(p.changes()...))
+		_, err := p.Root.Commit(ctx, edit)
 		if err == nil {
 			p.tell()
-			return nil
+			return edit, nil
 		}
 		if !errors.Is(err, errkind.Conflict) {
-			return fmt.Errorf("commit %d merges: %w", len(p.done), err)
+			return edit, fmt.Errorf("commit %d merges: %w", len(p.done), err)
 		}
 		s, _, err := p.Root.Load(ctx)
 		if err != nil {
-			return err
+			return edit, err
 		}
 		p.prune(s)
+		edit = p.edit(p.changes()...)
 	}
-	return fmt.Errorf("commit %d merges: %w: others keep coming before it", len(p.done), errkind.Throttled)
+	return edit, fmt.Errorf("commit %d merges: %w: others keep coming before it", len(p.done), errkind.Throttled)
 }
 
 func (p *pass) changes() (changes []manifest.Change) {

@@ -323,7 +323,7 @@ func (p *pass) run(ctx context.Context, todo []plan.Compaction) error {
 		case err == nil:
 			p.done = append(p.done, m)
 		case ctx.Err() != nil:
-			return errors.Join(context.Cause(ctx), p.leave(ctx))
+			return errors.Join(context.Cause(ctx), p.finish(ctx))
 		case errors.Is(err, errkind.NotFound):
 			p.count(func(n *Counts) { n.Lost++ }) // replaced, and collected, while it was read
 		default:
