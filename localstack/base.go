@@ -173,9 +173,16 @@ func (s *Base) keepUp(dial rpc.Dialer) {
 		Mine: s.holds, Settings: compactor.Settings{Every: s.options.UpkeepEvery},
 	})
 	s.run(s.upkeep.Run)
+	s.compact(s.holds)
+}
+
+// compact merges the segments of the chunks of some shards; nil: of all.
+func (s *Base) compact(mine func(*manifest.Shard) bool) {
 	s.rewriter = rewrite.New(rewrite.Config{
-		Root: s.Root, Open: s.location, Host: s.host, Cache: s.Cache, Holder: s.holder, Log: s.log,
-		Mine: s.holds, Memory: s.segments, Settings: rewrite.Settings{Every: s.options.UpkeepEvery},
+		Root: s.Root, Open: s.location, Host: s.host, Cache: s.Cache, Holder: s.holder, Log: s.log, Mine: mine, Memory: s.segments,
+		Settings: rewrite.Settings{
+			Every: max(s.options.UpkeepEvery, 0), BytesPerSecond: s.options.CompactBytes, RequestsPerSecond: s.options.CompactRequests,
+		},
 	})
 	s.run(s.rewriter.Run)
 }
@@ -185,7 +192,7 @@ func (s *Base) holds(h *manifest.Shard) bool {
 	return h.Holder == s.holder && h.Status != manifest.ShardFree
 }
 
-// Rewriter is what merges the segments of this process's shards; nil: nothing does.
+// Rewriter is what merges segments in this process; nil: nothing does.
 func (s *Base) Rewriter() *rewrite.Rewriter { return s.rewriter }
 
 // Upkeep is what cuts and merges the chunks of this process's shards; nil: nothing does.

@@ -119,6 +119,27 @@ func TestAPassThatIsStoppedEndsItsJob(t *testing.T) {
 	})
 }
 
+// Whenever it is told to stop, no job is left.
+func TestAPassCanBeStoppedAnywhere(t *testing.T) {
+	t.Parallel()
+	for at, done := 500*time.Millisecond, false; !done; at += time.Second {
+		inHeap(t, func(t *testing.T, x *heap) {
+			slow := faultbucket.New(x.store, x.host, faultbucket.Rules(x.host, faultbucket.Rule{Fault: faultbucket.Fault{Kind: faultbucket.Slow, Delay: time.Second}}))
+			ctx, cancel := context.WithTimeout(t.Context(), at)
+			defer cancel()
+			start := time.Now()
+			_, err := x.rewriter(slow).Pass(ctx)
+			done = err == nil
+			if took := time.Since(start); took > at+5*time.Second || !done && !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("stopped after %v: %v, after %v", at, err, took)
+			}
+			if jobs := x.state().Jobs(); len(jobs) > 0 {
+				t.Errorf("stopped after %v: jobs %v", at, jobs)
+			}
+		})
+	}
+}
+
 // Ticks of processes that live for one only, each killed at another request, get the work done:
 // the next one goes on where the last one was.
 func TestTicksGoOnFromAnywhere(t *testing.T) {

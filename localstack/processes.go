@@ -164,3 +164,26 @@ func OpenBalancer(ctx context.Context, b bucket.Bucket, h host.Host, net Network
 
 // Close stops it; moves under way are their owners'.
 func (b *Balancer) Close(context.Context) error { return b.end() }
+
+// Compactor is a process that merges the segments of all shards, and takes out what has
+// expired. It deletes nothing.
+type Compactor struct{ *Base }
+
+// OpenCompactor starts a compactor process on a store, making a cluster in it if there is none.
+func OpenCompactor(ctx context.Context, b bucket.Bucket, h host.Host, o Options) (*Compactor, error) {
+	s, err := newBase(ctx, b, h, o)
+	if err != nil {
+		return nil, err
+	}
+	s.compact(nil)
+	s.run(func(ctx context.Context) error {
+		for h.Sleep(ctx, expireEvery) == nil {
+			s.expire(ctx)
+		}
+		return nil
+	})
+	return &Compactor{s}, nil
+}
+
+// Close stops it. What is merged is committed, and its job ends.
+func (c *Compactor) Close(context.Context) error { return c.end() }

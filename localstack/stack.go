@@ -60,6 +60,9 @@ type Options struct {
 	// UpkeepEvery is the shortest time between two looks at the sizes, loads and segments of
 	// chunks; 1 s. Negative: chunks are neither cut nor merged by this process, nor segments.
 	UpkeepEvery time.Duration
+	// CompactBytes and CompactRequests are what merging segments may ask of the store in a
+	// second; 0: what the cluster's setting says.
+	CompactBytes, CompactRequests int64
 	// NoBalancer leaves chunks where they are: the process does not move them by itself.
 	// BalanceEvery is the time between two looks at them; 10 s.
 	NoBalancer   bool

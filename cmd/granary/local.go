@@ -18,7 +18,7 @@ Survives kill -9: what was acknowledged is in the store, and the next start serv
 
    granary local
    granary local --store dir:/var/lib/granary --mongo 127.0.0.1:27018`,
-		Flags: slices.Concat(serveFlags(0), holdFlags(time.Second), []cli.Flag{
+		Flags: slices.Concat(serveFlags(0), holdFlags(time.Second), paceFlags(), []cli.Flag{
 			mongoFlag(),
 			&cli.IntFlag{Name: "shards", Value: 3, Sources: env("shards"), Usage: "shards of a new cluster; means nothing to one that exists"},
 		}),

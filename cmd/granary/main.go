@@ -46,8 +46,9 @@ Every flag can be set by an environment variable: --store is GRANARY_STORE, and 
 		ArgValidator:          noArguments,
 		OnUsageError:          wrongUsage,
 		Commands: []*cli.Command{
-			localCommand(), writerCommand(), routerCommand(), balancerCommand(), initCommand(), statusCommand(),
-			splitCommand(), moveCommand(), mergeCommand(), dropRangeCommand(), reshardCommand(), drainCommand(), fsckCommand(), doctorCommand(),
+			localCommand(), writerCommand(), routerCommand(), balancerCommand(), compactCommand(), initCommand(), statusCommand(),
+			splitCommand(), moveCommand(), mergeCommand(), dropRangeCommand(), reshardCommand(), drainCommand(), fsckCommand(),
+			doctorCommand(),
 			snapshotCommand(), backupCommand(), restoreCommand(), versionCommand(),
 		},
 	}

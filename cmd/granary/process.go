@@ -101,6 +101,7 @@ func newProcess(ctx context.Context, cmd *cli.Command, shards int) (*process, er
 		MemtableBytes: int64(cmd.Int("memtable-mb")) << 20, CacheBytes: int64(cmd.Int("cache-mb")) << 20,
 		Pot: pot, Lag: admission.RuntimeLag(),
 	}
+	p.options.CompactBytes, p.options.CompactRequests = paceOf(cmd)
 	if !cmd.Bool("upkeep") {
 		p.options.UpkeepEvery = -1
 	}

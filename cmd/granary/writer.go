@@ -35,7 +35,7 @@ SIGTERM. A new store is probed and initialised.
 Beyond one machine all writers and routers need the same secret in GRANARY_SECRET:
 
    granary writer --store dir:/srv/granary --listen 0.0.0.0:7017 --address 10.0.0.7:7017`,
-		Flags: slices.Concat(serveFlags(forever), holdFlags(5*time.Second), []cli.Flag{
+		Flags: slices.Concat(serveFlags(forever), holdFlags(5*time.Second), paceFlags(), []cli.Flag{
 			&cli.StringFlag{Name: "shards", Sources: env("writer-shards"), Usage: "only these shards, such as shard01,shard02, also from a writer that takes any"},
 			&cli.BoolFlag{Name: "any", Sources: env("any"), Usage: "any shard that nobody serves, and an even share of all; the default without --shards"},
 			&cli.StringFlag{Name: "listen", Value: "127.0.0.1:7017", Sources: env("listen"), Usage: "address for routers and other writers"},
