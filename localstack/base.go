@@ -203,7 +203,7 @@ func (s *Base) Upkeep() *compactor.Upkeep { return s.upkeep }
 func (s *Base) collect(turn func() bool) func(context.Context) error {
 	sweeper := &gc.Sweeper{Root: s.Root, Bucket: s.bucket, Open: s.location, Host: s.host}
 	return func(ctx context.Context) error {
-		expired := s.host.Mono()
+		expired, looked, seen := s.host.Mono(), s.host.Mono(), manifest.Version(0)
 		for s.host.Sleep(ctx, s.options.CollectEvery) == nil {
 			if now := s.host.Mono(); now >= expired+expireEvery && turn() {
 				expired = now
@@ -211,6 +211,11 @@ func (s *Base) collect(turn func() bool) func(context.Context) error {
 			}
 			for more := true; more && turn(); {
 				more = s.sweep(ctx, sweeper)
+			}
+			if now := s.host.Mono(); now >= looked+orphansEvery && s.Root.State().Version() != seen && turn() {
+				looked = now
+				s.orphans(ctx, sweeper)
+				seen = s.Root.State().Version()
 			}
 		}
 		return nil
@@ -220,6 +225,28 @@ func (s *Base) collect(turn func() bool) func(context.Context) error {
 // expireEvery is the time between two looks for what has expired. Nobody sees it meanwhile, and
 // the more goes together the fewer changes of the root it takes.
 const expireEvery = 5 * time.Minute
+
+// orphansEvery is the time between two looks for segments that were never committed. A look lists
+// all there are, and crashes leave few.
+const orphansEvery = time.Hour
+
+// orphans deletes segments that nobody committed, nor can. What fails is the next turn's work.
+func (s *Base) orphans(ctx context.Context, sweeper *gc.Sweeper) {
+	for left := true; left; {
+		o, err := sweeper.Orphans(ctx, false)
+		s.collected.Add(o.Deleted)
+		switch {
+		case err != nil:
+			if ctx.Err() == nil {
+				s.log.Warn("orphans stay until the next turn", "cause", err)
+			}
+			return
+		case o.Found > 0:
+			s.log.Debug("orphans", "found", o.Found, "bytes", o.FoundBytes, "deleted", o.Deleted)
+		}
+		left = o.Left
+	}
+}
 
 // expire takes out what has expired. What fails is the next turn's work.
 func (s *Base) expire(ctx context.Context) {

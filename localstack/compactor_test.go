@@ -3,6 +3,7 @@ package localstack_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 	"github.com/granarydb/granary/chunkstore/bucket/faultbucket"
 	"github.com/granarydb/granary/chunkstore/bucket/layer"
 	"github.com/granarydb/granary/chunkstore/bucket/membucket"
+	"github.com/granarydb/granary/compactor/gc"
 	"github.com/granarydb/granary/compactor/rewrite"
 	"github.com/granarydb/granary/localstack"
 	"github.com/granarydb/granary/manifest"
@@ -161,6 +163,42 @@ func TestTicksGoOnFromAnywhere(t *testing.T) {
 		}
 		if left := x.rewriter(x.store).Plan(x.state()); len(left) > 0 || len(x.state().Jobs()) > 0 {
 			t.Errorf("%d chunks, jobs %v are left", len(left), x.state().Jobs())
+		}
+	})
+}
+
+// What killed passes have stored, and nobody committed, is gone after two looks at all segments:
+// the first deletes what is of jobs that are over, the second what is of those that were not yet.
+func TestOrphansAreGoneAfterTwoCycles(t *testing.T) {
+	t.Parallel()
+	inHeap(t, func(t *testing.T, x *heap) {
+		for range 6 {
+			stored := false
+			dead := faultbucket.New(x.store, x.host, func(c faultbucket.Call) faultbucket.Fault {
+				if stored {
+					return faultbucket.Fault{Kind: faultbucket.Before}
+				}
+				stored = c.Verb == layer.Put && strings.HasPrefix(c.Key, "seg/")
+				return faultbucket.Fault{}
+			})
+			_, _ = x.rewriter(dead).Tick(t.Context(), rewrite.Budget{Time: 20 * time.Second})
+			time.Sleep(50 * time.Minute)
+		}
+		before := whole(t, x.store, x.rows)
+		if 100*before.OrphanBytes < before.Bytes {
+			t.Fatalf("%+v: there are no orphans", before)
+		}
+		for range 2 {
+			s := &gc.Sweeper{Root: manifest.NewRoot(bucket.NewCell(x.store), x.host, nil), Bucket: x.store, Host: x.host}
+			if _, err := s.Orphans(t.Context(), false); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Hour)
+		}
+		after := whole(t, x.store, x.rows)
+		t.Logf("%d orphans of %d bytes beside %d of segments, then %d of %d", before.Orphans, before.OrphanBytes, before.Bytes, after.Orphans, after.OrphanBytes)
+		if 100*after.OrphanBytes > after.Bytes {
+			t.Errorf("%d bytes of orphans beside %d", after.OrphanBytes, after.Bytes)
 		}
 	})
 }

@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"slices"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -31,6 +32,17 @@ func JobDetail(builds CollectionID, ns string) bson.Raw {
 
 // JobCompact is the kind of a job that merges segments of chunks.
 const JobCompact = "compact"
+
+// abandonedAfter is the age at which a job that merges segments is taken for abandoned.
+const abandonedAfter = time.Hour
+
+// Abandoned reports whether a job that merges segments is so old that nobody is likely to be at
+// work on it. It is for processes that do not live long enough to see that it does not end.
+// Whether it is right does not matter for safety: a job that is expelled while it works cannot
+// commit, and its work is done again.
+func (j Job) Abandoned(nowMillis int64) bool {
+	return j.Kind == JobCompact && nowMillis-j.StartedMillis >= abandonedAfter.Milliseconds()
+}
 
 // chunksField of a job's detail lists the chunks that it works on.
 const chunksField = "chunks"

@@ -64,10 +64,36 @@ func TestCompactingFromTheCommandLine(t *testing.T) {
 	if n, err := orders.CountDocuments(t.Context(), bson.D{{Key: "round", Value: 4}}); err != nil || n != 10 {
 		t.Errorf("%d documents, %v", n, err)
 	}
-	for _, bad := range []string{"compact now", "compact --once --compact-mb-per-second 0", "compact --store mem:"} {
+	collects(t, store)
+	for _, bad := range []string{"compact now", "gc now", "gc --courtesy 0s", "compact --once --compact-mb-per-second 0", "compact --store mem:"} {
 		if _, code, err := granary(t, strings.Fields(bad)...); code != codeUsage {
 			t.Errorf("granary %s: %d, %v", bad, code, err)
 		}
+	}
+}
+
+// collects has gc show why what was replaced stays, and then delete it.
+func collects(t *testing.T, store string) {
+	t.Helper()
+	with := func(args ...string) []string { return append(args, "--store", store) }
+	d := into[collected](t, with("gc", "--dry-run")...)
+	kept := 0
+	for _, v := range d.Objects {
+		if strings.HasPrefix(v.Key, "seg/") && !v.Delete && strings.Contains(v.Why, "nothing has referred to it since root version") && strings.Contains(v.Why, "it is kept for those that still read an older root") {
+			kept++
+		}
+	}
+	if !d.DryRun || kept != 5 || d.Kept != 5 || d.Segments != 6 || d.Orphans != 0 {
+		t.Errorf("%+v", d)
+	}
+	if out := ok(t, with("gc", "--courtesy", "1ms", "--dry-run")...); !strings.Contains(out, "would be deleted  seg/") {
+		t.Error(out)
+	}
+	if d := into[collected](t, with("gc", "--courtesy", "1ms")...); d.Deleted < 5 || d.Kept != 0 {
+		t.Errorf("%+v", d)
+	}
+	if d := into[collected](t, with("gc", "--dry-run")...); d.Segments != 1 || len(d.Objects) != d.Deleted || d.Kept != 0 {
+		t.Errorf("%+v", d)
 	}
 }
 

@@ -47,8 +47,8 @@ Every flag can be set by an environment variable: --store is GRANARY_STORE, and 
 		OnUsageError:          wrongUsage,
 		Commands: []*cli.Command{
 			localCommand(), writerCommand(), routerCommand(), balancerCommand(), compactCommand(), initCommand(), statusCommand(),
-			splitCommand(), moveCommand(), mergeCommand(), dropRangeCommand(), reshardCommand(), drainCommand(), fsckCommand(),
-			doctorCommand(),
+			splitCommand(), moveCommand(), mergeCommand(), dropRangeCommand(), reshardCommand(), drainCommand(), gcCommand(),
+			fsckCommand(), doctorCommand(),
 			snapshotCommand(), backupCommand(), restoreCommand(), versionCommand(),
 		},
 	}

@@ -11,6 +11,8 @@
 //   - a dropped segment: it was referenced once and is not any more; only what is
 //     referenced already, or what its creator uploaded and never committed, can be
 //     referenced, so it never will be.
+//   - an orphan: a segment that nothing refers to and nothing dropped, and whose creator is
+//     not registered. What a killed flush, job or direct commit has left behind.
 //
 // A job that gave a collection another key, and of which nothing is heard for ten minutes, is
 // ended: it keeps dropped segments from being deleted, and it left some of its own.
@@ -22,7 +24,10 @@
 //
 // A sweep costs what changed: one conditional read of the root, and a listing of the log of
 // each shard whose floor moved since the last sweep, which holds one page in memory. Where
-// nothing happens, nothing is listed.
+// nothing happens, nothing is listed. Only the look for orphans (Sweeper.Orphans) lists all
+// segments; it is not needed often.
+//
+// Whoever wants to know is told of each object why it goes, or does not yet (Sweeper.Report).
 //
 // Only this package lists and deletes.
 package gc

@@ -29,6 +29,8 @@ type Sweeper struct {
 	// MaxDeletes bounds one sweep; 0 means 10,000. What is left is the next sweep's. While
 	// segments wait too, logs take half of it at most.
 	MaxDeletes int
+	// Report is told of each object that goes, and of those that do not go yet; nil: nobody is.
+	Report func(Verdict)
 
 	// swept are the floors below which the logs are swept. What may go from a log grows
 	// only when its floor moves: an epoch is open no longer when the floor passes it.
@@ -37,6 +39,8 @@ type Sweeper struct {
 	pinned [][16]byte
 	// heard are the reshardings under way.
 	heard map[manifest.JobID]heard
+	// orphansAfter is the key at which the last look for orphans ended; "": it saw all.
+	orphansAfter string
 }
 
 // Result is what a sweep did.
@@ -60,12 +64,13 @@ func (s *Sweeper) Sweep(ctx context.Context, dry bool) (Result, error) {
 	}
 	w := &sweep{Sweeper: s, dry: dry, budget: s.MaxDeletes}
 	if w.budget == 0 {
-		w.budget = 10_000
+		w.budget = deletesMax
 	}
 	if err := w.silent(ctx, roots[0]); err != nil {
 		return Result{}, err
 	}
 	w.Plan = Make(roots, s.Host.Wall().UnixMilli(), courtesy)
+	w.explain(roots, courtesy)
 	for _, shard := range logs(roots[0]) {
 		if err := w.log(ctx, shard, w.budget-min(len(w.Plan.Segments), (w.budget+1)/2)); err != nil {
 			return w.Result, err
@@ -88,9 +93,9 @@ func (s *Sweeper) roots(ctx context.Context) ([]*manifest.State, error) {
 		return roots, nil
 	}
 	for _, pin := range root.Pins() {
-		pinned, err := manifest.ReadCopy(ctx, bucket.NewCell(s.Bucket), manifest.PinKey(pin.ID))
+		pinned, err := s.rootOf(ctx, pin)
 		if err != nil {
-			return nil, fmt.Errorf("gc: pin %q of version %d cannot be read, so nothing is deleted: %w", pin.Name, pin.Version, err)
+			return nil, err
 		}
 		roots = append(roots, pinned)
 	}
@@ -109,6 +114,7 @@ type sweep struct {
 // wait for the store, which takes new objects from many writers faster than that; deletePage is
 // how many a log gathers before it waits for them.
 const (
+	deletesMax    = 10_000 // of one sweep
 	deletesAtOnce = 8
 	deletePage    = 1000
 )
@@ -210,6 +216,9 @@ func (w *sweep) delete(ctx context.Context, b bucket.Bucket, keys []string, most
 	done = max(min(len(keys), most-w.Deleted), 0)
 	if done < len(keys) {
 		w.Left = true
+	}
+	for _, key := range keys[:done] {
+		w.explained(key)
 	}
 	if w.dry {
 		w.Deleted += done

@@ -16,9 +16,6 @@ const (
 	commitsMax = 8
 	// goodbye bounds the commit of a pass that was stopped.
 	goodbye = 5 * time.Second
-	// abandoned is the age, by the wall clock, at which a job is taken for dead by a process that
-	// does not live long enough to see that it does not end.
-	abandoned = time.Hour
 )
 
 // takenBy are the chunks that jobs of this package work on.
@@ -50,7 +47,7 @@ func (r *Rewriter) silent(s *manifest.State, byWall bool) (ids []manifest.JobID)
 			since = now
 		}
 		seen[j.ID] = since
-		old := byWall && wall-j.StartedMillis >= abandoned.Milliseconds()
+		old := byWall && j.Abandoned(wall)
 		if now-since >= r.Settings.SilentFor || old || r.Holder != "" && j.Holder == r.Holder {
 			ids = append(ids, j.ID)
 		}

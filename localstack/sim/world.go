@@ -349,6 +349,7 @@ func (w *World) collect() {
 	w.aside.Go(func() {
 		for range 2 {
 			_, _ = s.Sweep(node.Context(), false)
+			_, _ = s.Orphans(node.Context(), false)
 			collectSeals(node.Context(), s)
 			_ = s.Host.Sleep(node.Context(), sweepAgain)
 		}
