@@ -195,6 +195,14 @@ func (s *Base) holds(h *manifest.Shard) bool {
 // Rewriter is what merges segments in this process; nil: nothing does.
 func (s *Base) Rewriter() *rewrite.Rewriter { return s.rewriter }
 
+// merged is how many bytes of segments this process has merged.
+func (s *Base) merged() int64 {
+	if s.rewriter == nil {
+		return 0
+	}
+	return s.rewriter.Counts().BytesWritten
+}
+
 // Upkeep is what cuts and merges the chunks of this process's shards; nil: nothing does.
 func (s *Base) Upkeep() *compactor.Upkeep { return s.upkeep }
 

@@ -63,7 +63,7 @@ func OpenWriter(ctx context.Context, b bucket.Bucket, h host.Host, net Network, 
 	dialer.Add(s.holder, w.Writer)
 	w.Member = peers.New(peers.Config{
 		Root: s.Root, Writer: w.Writer, Dial: net, Host: h, Log: s.log,
-		Holder: s.holder, Address: role.Address, Any: role.Any, Named: role.Named,
+		Holder: s.holder, Address: role.Address, Any: role.Any, Named: role.Named, Merged: s.merged,
 	})
 	s.run(w.Writer.Run)
 	s.run(s.collect(w.first))

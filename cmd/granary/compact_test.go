@@ -52,6 +52,9 @@ func TestCompactingFromTheCommandLine(t *testing.T) {
 		j.ReadBefore != 5 || j.ReadAfter != 1 || j.SpaceBefore != 5 || j.SpaceAfter != 1 || j.Write <= 0 || j.Write > 1 {
 		t.Errorf("%+v", j)
 	}
+	if c := into[status](t, with("status")...).Compaction; c.Pending != 1 || c.PendingBytes != d.Jobs[0].Bytes || c.ReadMost != 5 || c.Space != 5 {
+		t.Errorf("%+v", c)
+	}
 	if out := ok(t, with("compact", "--dry-run")...); !strings.Contains(out, "tiered: 5 segments of about one size") || !strings.Contains(out, "5 -> 1") {
 		t.Error(out)
 	}
@@ -63,6 +66,9 @@ func TestCompactingFromTheCommandLine(t *testing.T) {
 	}
 	if n, err := orders.CountDocuments(t.Context(), bson.D{{Key: "round", Value: 4}}); err != nil || n != 10 {
 		t.Errorf("%d documents, %v", n, err)
+	}
+	if c := into[status](t, with("status")...).Compaction; c.Pending != 0 || c.Read >= 2 || c.Space != 1 || c.Flushed == nil || *c.Flushed == 0 {
+		t.Errorf("%+v", c)
 	}
 	collects(t, store)
 	for _, bad := range []string{"compact now", "gc now", "gc --courtesy 0s", "compact --once --compact-mb-per-second 0", "compact --store mem:"} {

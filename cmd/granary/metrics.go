@@ -214,6 +214,9 @@ func (m *metered) collectBase(out chan<- prometheus.Metric, b *localstack.Base) 
 	counter(out, unclearDesc, float64(root.Unclear))
 	counter(out, epochDesc, float64(m.epochs.count()))
 	counter(out, deletedDesc, float64(b.Collected()))
+	if r := b.Rewriter(); r != nil {
+		collectCompaction(out, r, m.writer.Load())
+	}
 	gauge(out, storeAgeDesc, b.SinceStore().Seconds())
 	gauge(out, cacheDesc, float64(b.Cache.Used()))
 	for _, n := range append(b.Bounds(m.writer.Load()), b.Gate.Bound()) {

@@ -64,6 +64,9 @@ func TestWritersAndRouterServeTogether(t *testing.T) {
 			t.Errorf("%+v", sh)
 		}
 	}
+	if c := s.Compaction; c.Write == nil || *c.Write != 1 || c.Pending != 0 || c.Running == nil || c.Space != 1 {
+		t.Errorf("%+v", c)
+	}
 	if n := s.Shards[0].WALObjects + s.Shards[1].WALObjects; n == 0 {
 		t.Error("no log above the floors after inserts")
 	}
@@ -72,7 +75,8 @@ func TestWritersAndRouterServeTogether(t *testing.T) {
 	}
 	shows(t, router, "granary_commands_total ", "granary_connections ", "granary_store_answer_age_seconds ", `granary_refused_total{reason="connections"} 0`)
 	shows(t, first, "granary_epoch_changes_total ", `granary_bucket_cost_dollars_total{class="root",prices="S3 Standard, us-east-1",verb="get"}`,
-		"granary_gc_deletions_total 0", `granary_shard_lease_left_seconds{shard="shard0`)
+		"granary_gc_deletions_total 0", "granary_compaction_pending 0", `granary_compaction_bytes_total{direction="written"} 0`, "granary_write_amplification 1",
+		`granary_read_amplification{of="worst"} `, "granary_space_amplification 1", `granary_shard_lease_left_seconds{shard="shard0`)
 	if code, body := second.get("/readyz"); code != http.StatusOK {
 		t.Errorf("/readyz: %d %s", code, body)
 	}

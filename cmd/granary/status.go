@@ -25,7 +25,8 @@ type status struct {
 	Takeovers []takeoverStatus `json:"takeovers"`
 	Moves     []moveStatus     `json:"moves"`
 	// Collections that are getting another shard key, as their routers said last.
-	Resharding []reshardStatus `json:"resharding"`
+	Resharding []reshardStatus  `json:"resharding"`
+	Compaction compactionStatus `json:"compaction"`
 }
 
 type reshardStatus struct {
@@ -198,6 +199,7 @@ func statusOf(state *manifest.State) status {
 	}
 	s.addHistory(state)
 	s.addResharding(state)
+	s.Compaction = compactionOfRoot(state)
 	return s
 }
 

@@ -44,6 +44,7 @@ func (s *status) ask(ctx context.Context, a asker, state *manifest.State) {
 		})
 	}
 	all.Wait()
+	s.Compaction.ask(replies)
 	for i := range s.Shards {
 		if sh := &s.Shards[i]; sh.Address != "" {
 			sh.answered(replies[sh.Address], state.Shard(sh.ID))
@@ -110,6 +111,7 @@ func printStatus(out io.Writer, s status) error {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\n", r.Namespace, r.Key, r.Phase, r.Rows, r.RowsTotal, r.Bytes, r.Seconds, r.At)
 		}
 	}
+	s.Compaction.print(w)
 	if len(s.Takeovers) > 0 {
 		fmt.Fprintln(w, "\nTAKEOVER\tSHARD\tEPOCH\tBY")
 		for _, t := range s.Takeovers[:min(recentMax, len(s.Takeovers))] {

@@ -191,7 +191,19 @@ func (r *Rewriter) Run(ctx context.Context) error {
 
 // Plan is what there is to merge in a state, without the chunks that another job works on.
 func (r *Rewriter) Plan(s *manifest.State) []plan.Compaction {
-	list := plan.Compactions(s, r.Mine, r.Settings.Merge)
+	free := Todo(s, r.Mine, r.Settings.Merge)
+	bytes := int64(0)
+	for i := range free {
+		bytes += int64(free[i].Bytes)
+	}
+	r.count(func(n *Counts) { n.Backlog, n.BacklogBytes = int64(len(free)), bytes })
+	return free
+}
+
+// Todo is what there is to merge in the chunks of the shards that are mine, without those that
+// a job works on, the most urgent first.
+func Todo(s *manifest.State, mine func(*manifest.Shard) bool, set plan.MergeSettings) []plan.Compaction {
+	list := plan.Compactions(s, mine, set)
 	taken := takenBy(s)
 	free := list[:0]
 	for _, c := range list {
@@ -199,11 +211,6 @@ func (r *Rewriter) Plan(s *manifest.State) []plan.Compaction {
 			free = append(free, c)
 		}
 	}
-	bytes := int64(0)
-	for i := range free {
-		bytes += int64(free[i].Bytes)
-	}
-	r.count(func(n *Counts) { n.Backlog, n.BacklogBytes = int64(len(free)), bytes })
 	return free
 }
 

@@ -87,6 +87,8 @@ type Config struct {
 	// Any: take any shard. Named: the shards that this process is for.
 	Any   bool
 	Named []manifest.ShardID
+	// Merged is how many bytes of segments this process has merged; nil: none.
+	Merged func() int64
 }
 
 // Member is a writer process among others: an rpc.Peer. Safe for concurrent use.

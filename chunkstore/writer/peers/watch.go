@@ -219,6 +219,10 @@ func (m *Member) Ping(_ context.Context, r *rpc.PingRequest) (*rpc.PingReply, er
 	}
 	for _, s := range m.c.Writer.Status().Shards {
 		reply.Shards = append(reply.Shards, heldShard(&s))
+		reply.FlushedBytes += s.Counts.SegmentBytes
+	}
+	if m.c.Merged != nil {
+		reply.MergedBytes = m.c.Merged()
 	}
 	now := m.c.Host.Mono()
 	m.mu.Lock()

@@ -131,6 +131,8 @@ func (r *PingReply) Append(dst []byte) []byte {
 		e.end(list)
 	}
 	e.int("root", int64(r.RootVersion))
+	e.int("flushed", r.FlushedBytes)
+	e.int("merged", r.MergedBytes)
 	if len(r.Shards) > 0 {
 		list := e.array("shards")
 		for i := range r.Shards {
@@ -163,6 +165,10 @@ func (r *PingReply) Parse(doc []byte) error {
 			f.took(els.err)
 		case "root":
 			r.RootVersion = manifest.Version(f.int())
+		case "flushed":
+			r.FlushedBytes = f.int()
+		case "merged":
+			r.MergedBytes = f.int()
 		case "shards":
 			els := f.elements()
 			r.Shards = make([]HeldShard, 0, els.count(peersMax))

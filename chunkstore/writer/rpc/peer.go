@@ -54,6 +54,9 @@ type PingReply struct {
 	RootVersion manifest.Version
 	// Shards are those that it holds, as it sees them.
 	Shards []HeldShard
+	// FlushedBytes and MergedBytes are the bytes of segments that the process has stored since
+	// it started: of flushes of the shards that it holds, and of what was merged.
+	FlushedBytes, MergedBytes int64
 }
 
 // HeldShard is where a shard stands in the process that holds it.

@@ -31,7 +31,7 @@ func genProcess(t *rapid.T) rpc.Process {
 func TestPeerMessagesRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ping := &rpc.PingRequest{Header: genHeader.Draw(t, "h"), From: genProcess(t)}
-		reply := &rpc.PingReply{Self: genProcess(t), RootVersion: manifest.Version(rapid.Uint64().Draw(t, "root"))}
+		reply := &rpc.PingReply{Self: genProcess(t), RootVersion: manifest.Version(rapid.Uint64().Draw(t, "root")), FlushedBytes: rapid.Int64().Draw(t, "flushed"), MergedBytes: rapid.Int64().Draw(t, "merged")}
 		for range rapid.IntRange(0, 3).Draw(t, "peers") {
 			reply.Peers = append(reply.Peers, genProcess(t))
 		}
