@@ -17,7 +17,8 @@ import (
 //	        so about log2(chunk size / flush size) times, and once more for each Garbage share
 //	        of the chunk that was changed or deleted;
 //	space   rows that are hidden by newer ones, and deletions, are at most Garbage of the live
-//	        ones; and a segment of which less than half is anybody's is written again first.
+//	        ones; and a segment of which less than half is anybody's is written again first, also
+//	        one that is kept for retry ids alone since its rows have expired.
 //
 // Only neighbours in a chunk's list are merged, so that the list stays in the order of seqs.
 
@@ -134,9 +135,17 @@ func (m *merger) weigh(s *manifest.State) {
 // chunk is what one chunk needs most.
 func (m *merger) chunk(c *manifest.Chunk) (Compaction, bool) {
 	for i := range c.Refs {
-		if m.clipped(&c.Refs[i]) {
+		if !m.clipped(&c.Refs[i]) {
+			continue
+		}
+		if !spent(&c.Refs[i]) {
 			return m.job(c, i, i+1, Clipped, "most of the segment belongs to no chunk"), true
 		}
+		to := i + 1
+		for to < len(c.Refs) && spent(&c.Refs[to]) && m.clipped(&c.Refs[to]) {
+			to++
+		}
+		return m.job(c, i, to, Clipped, "the rows have expired, and only retry ids are in force"), true
 	}
 	if len(c.Refs) >= m.set.Fan {
 		if job, ok := m.stacked(c); ok {
@@ -172,10 +181,17 @@ func (m *merger) clipped(r *manifest.SegmentRef) bool {
 // suspect reports whether less than half of a segment is in use as far as one reference tells.
 func (m *merger) suspect(r *manifest.SegmentRef) bool {
 	if r.Size <= m.set.Unused || 2*r.Bytes >= r.Size || r.Rows == 0 {
-		return false
+		return r.Size > m.set.Unused && spent(r)
 	}
 	cut := bytes.Compare(r.MinKey, r.Clip.Min) < 0 || len(r.Clip.Max) > 0 && bytes.Compare(r.MaxKey, r.Clip.Max) >= 0
 	return cut || r.Segment.Creator.Kind != manifest.CreatorJob
+}
+
+// spent reports whether all rows of a reference have expired and left, and it is there for retry
+// ids alone: these are kept for days, and the rows need not be. What a job wrote for retry ids
+// alone has no dates.
+func spent(r *manifest.SegmentRef) bool {
+	return r.Rows == 0 && len(r.MinKey) == 0 && len(r.MaxKey) == 0 && r.Dates.Of != 0
 }
 
 // sorted is a part of a chunk's references that one merge wrote: together they are one segment,

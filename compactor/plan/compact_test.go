@@ -46,6 +46,7 @@ func TestMergeScenarios(t *testing.T) {
 // bytes each, with
 //
 //	/N   N bytes of its segment are used by any chunk, as stored it has rows*1000
+//	x    its rows have expired and left
 //	c    its keys reach out of its clip
 //	j    a job made it, the one that made the reference before too; keys ascend
 //	=N   a fixed seq
@@ -80,8 +81,13 @@ func chunkOf(t *testing.T, text string) (*manifest.Chunk, *merger) {
 		if short, ok := strings.CutSuffix(rows, "c"); ok {
 			rows, r.Clip = short, shardkey.Range{Min: []byte("n")}
 		}
+		rows, expired := strings.CutSuffix(rows, "x")
 		r.Rows = number(rows)
 		r.Bytes, r.Size = 1000*r.Rows, 1000*r.Rows
+		if expired {
+			r.MinKey, r.MaxKey, r.Rows, r.Bytes = nil, nil, 0, 0
+			r.RetryUntil, r.Dates = 1, manifest.DateBounds{Of: 1}
+		}
 		m.used[r.Segment] = r.Bytes
 		if ok {
 			r.Bytes = number(used) // by this chunk, and by no other
