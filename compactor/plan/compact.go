@@ -18,7 +18,7 @@ import (
 //	        of the chunk that was changed or deleted;
 //	space   rows that are hidden by newer ones, and deletions, are at most Garbage of the live
 //	        ones; and a segment of which less than half is anybody's is written again first, also
-//	        one that is kept for retry ids alone since its rows have expired.
+//	        one that is kept for retry ids alone since its rows have expired or were dropped.
 //
 // Only neighbours in a chunk's list are merged, so that the list stays in the order of seqs.
 
@@ -145,7 +145,7 @@ func (m *merger) chunk(c *manifest.Chunk) (Compaction, bool) {
 		for to < len(c.Refs) && spent(&c.Refs[to]) && m.clipped(&c.Refs[to]) {
 			to++
 		}
-		return m.job(c, i, to, Clipped, "the rows have expired, and only retry ids are in force"), true
+		return m.job(c, i, to, Clipped, "the rows have left, and only retry ids are in force"), true
 	}
 	if len(c.Refs) >= m.set.Fan {
 		if job, ok := m.stacked(c); ok {
@@ -187,11 +187,11 @@ func (m *merger) suspect(r *manifest.SegmentRef) bool {
 	return cut || r.Segment.Creator.Kind != manifest.CreatorJob
 }
 
-// spent reports whether all rows of a reference have expired and left, and it is there for retry
-// ids alone: these are kept for days, and the rows need not be. What a job wrote for retry ids
-// alone has no dates.
+// spent reports whether all rows of a reference have left, and it is there for retry ids alone:
+// these are kept for days, and the rows need not be. What a job wrote for retry ids alone never
+// had rows: it has no dates, and one seq.
 func spent(r *manifest.SegmentRef) bool {
-	return r.Rows == 0 && len(r.MinKey) == 0 && len(r.MaxKey) == 0 && r.Dates.Of != 0
+	return r.Rows == 0 && len(r.MinKey) == 0 && len(r.MaxKey) == 0 && (r.Dates.Of != 0 || r.MinSeq < r.MaxSeq)
 }
 
 // sorted is a part of a chunk's references that one merge wrote: together they are one segment,

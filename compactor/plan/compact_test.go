@@ -46,7 +46,7 @@ func TestMergeScenarios(t *testing.T) {
 // bytes each, with
 //
 //	/N   N bytes of its segment are used by any chunk, as stored it has rows*1000
-//	x    its rows have expired and left
+//	x    its rows have left
 //	c    its keys reach out of its clip
 //	j    a job made it, the one that made the reference before too; keys ascend
 //	=N   a fixed seq
@@ -86,7 +86,7 @@ func chunkOf(t *testing.T, text string) (*manifest.Chunk, *merger) {
 		r.Bytes, r.Size = 1000*r.Rows, 1000*r.Rows
 		if expired {
 			r.MinKey, r.MaxKey, r.Rows, r.Bytes = nil, nil, 0, 0
-			r.RetryUntil, r.Dates = 1, manifest.DateBounds{Of: 1}
+			r.RetryUntil = 1
 		}
 		m.used[r.Segment] = r.Bytes
 		if ok {
