@@ -83,6 +83,12 @@ func TestSegmentsAreMergedUnderLoad(t *testing.T) {
 		for _, o := range objects {
 			stored += o.Size
 		}
+		x, put := s.Rewriter().Shape(), store.Snapshot().Of(layer.Put, layer.Segment).Bytes
+		write, space := float64(put)/float64(put-counts.BytesWritten), float64(stored)*x.Space()/float64(named(s.Root.State()))
+		t.Logf("each flushed byte was written %.2f times; a point read asks %.1f segments, at most %d; %.2f bytes are stored for each live one", write, x.Read(), x.ReadMost, space)
+		if write > 6 || x.ReadMost > 13 || space > 1.3 { // as TestAmplificationIsBounded of the plan promises
+			t.Errorf("amplification: write %.2f, read %d, space %.2f", write, x.ReadMost, space)
+		}
 		t.Logf("at most %d references in a chunk, then %d in all; %d live bytes, %d stored in %d objects; %+v", most, refs, live, stored, len(objects), counts)
 		if len(s.Root.State().Jobs()) > 0 || len(s.Root.State().Dropped()) > 0 {
 			t.Errorf("jobs %v, dropped %v", s.Root.State().Jobs(), s.Root.State().Dropped())
@@ -92,6 +98,20 @@ func TestSegmentsAreMergedUnderLoad(t *testing.T) {
 		}
 		whole(t, store, len(model))
 	})
+}
+
+// named is how many bytes the segments have that the root refers to.
+func named(s *manifest.State) (n int64) {
+	seen := make(map[manifest.SegmentID]bool)
+	for c := range s.AllChunks() {
+		for _, r := range c.Refs {
+			if !seen[r.Segment] {
+				seen[r.Segment] = true
+				n += int64(r.Size)
+			}
+		}
+	}
+	return n
 }
 
 // whole requires that everything in the store is in order, that it has so many documents, and
