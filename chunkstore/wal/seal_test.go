@@ -153,3 +153,22 @@ func TestSealEndsWithItsContext(t *testing.T) {
 		diff(t, end, uint64(0))
 	})
 }
+
+// A seal has the size by which those who only list a log know it, and nothing else is as small.
+func TestASealIsTheSmallestObject(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mem := filled(t, 0, 0)
+		var b Batch
+		check(t, b.Add(Record{Collection: 1, Key: []byte("k"), Op: Delete, Seq: 1}))
+		_, err := newLog(mem, testHost(1), 0).Append(t.Context(), &b)
+		check(t, err)
+		_, _, err = Seal(t.Context(), mem, testHost(2), cluster, shard, epoch, 1, epoch+1)
+		check(t, err)
+		page, _, err := mem.List(t.Context(), "wal/", "", 0)
+		check(t, err)
+		if len(page) != 2 || page[0].Size <= SealBytes || page[1].Size != SealBytes {
+			t.Errorf("the smallest with a record, and a seal: %+v", page)
+		}
+	})
+}
