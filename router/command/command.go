@@ -150,7 +150,7 @@ func New(r *router.Router, o *Options) *Commands {
 	s := &Commands{router: r, host: r.Host(), options: o.withDefaults(), table: make(map[string]*Command)}
 	s.cursors = newCursors(s.host, s.options.CursorIdle, s.options.CursorsMax)
 	s.started = s.host.Mono()
-	s.topology = topology{process: r.NewObjectID(), stopping: make(chan struct{})}
+	s.topology = topology{process: r.NewObjectID(), news: make(chan struct{})}
 	s.underway.calls = make(map[int64]running)
 	for n, family := range [][]Command{
 		s.handshake(), s.diagnostics(), s.sessions(), s.crud(), s.find(), s.aggregation(), s.definitions(), s.sharding(), s.shards(), s.balancing(), s.chunks(), s.zones(), s.snapshots(),
@@ -240,7 +240,7 @@ func (p peer) String() string {
 func (s *Commands) answer(ctx context.Context, m *wire.Request, p peer) bson.Raw {
 	reply, err := s.run(ctx, m, p)
 	if err != nil {
-		return errorReply(router.MongoError(err))
+		return errorReply(s.topology.tell(router.MongoError(err), p))
 	}
 	return reply
 }

@@ -35,27 +35,58 @@ func (s *Commands) handshake() []Command {
 // topology is what a router says of itself to the monitors of drivers. A monitor that has seen
 // a version asks for the next one and waits: so it has a connection here all the time, and
 // learns at once that the router stops, or that its process is gone.
+//
+// There is a new version also with each error that drivers take for a change of the server, and do
+// not use it any more until they have heard from it: a monitor that waited on would hear nothing
+// for ten seconds, and where there is no other router nobody could do anything.
 type topology struct {
-	process  bson.ObjectID
-	stopping chan struct{} // closed when the router stops: version 1, the last one
-	once     sync.Once
+	process bson.ObjectID
+
+	mu       sync.Mutex // held for a few instructions only
+	counter  int64
+	news     chan struct{} // closed when counter grows
+	stopping bool
 }
 
 // Drain has every hello that waits, and every later one, answered by ShutdownInProgress: drivers
 // go on with another router, before connections end.
 func (s *Commands) Drain(context.Context) error {
-	s.topology.once.Do(func() { close(s.topology.stopping) })
+	t := &s.topology
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.stopping {
+		t.stopping = true
+		t.next()
+	}
 	return nil
 }
 
-// version is the present topologyVersion.
-func (t *topology) version() (counter int64) {
-	select {
-	case <-t.stopping:
-		return 1
-	default:
-		return 0
+// next makes a new version, and answers those that wait for it. Requires: the mutex.
+func (t *topology) next() {
+	t.counter++
+	close(t.news)
+	t.news = make(chan struct{})
+}
+
+// version is the present topologyVersion; news is closed when it is no longer.
+func (t *topology) version() (counter int64, news <-chan struct{}, stopping bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.counter, t.news, t.stopping
+}
+
+// tell adds a new version to an error that drivers take for a change of the server. Whichever they
+// hear of first, this or the hello that it wakes, the other changes nothing any more.
+func (t *topology) tell(e *mongoerr.Error, p peer) *mongoerr.Error {
+	if e.Code != mongoerr.RetryableInternal || p.polls() || len(e.Info) > 0 {
+		return e
 	}
+	t.mu.Lock()
+	t.next()
+	t.mu.Unlock()
+	told := *e
+	told.Info = t.append(build()).Build()
+	return &told
 }
 
 // polls says that the monitor of a client is to ask now and then, and never to wait. The driver of
@@ -67,7 +98,8 @@ func (p peer) polls() bool {
 }
 
 func (t *topology) append(b *bsoncore.DocumentBuilder) *bsoncore.DocumentBuilder {
-	return b.AppendDocument("topologyVersion", build().AppendObjectID("processId", t.process).AppendInt64("counter", t.version()).Build())
+	counter, _, _ := t.version()
+	return b.AppendDocument("topologyVersion", build().AppendObjectID("processId", t.process).AppendInt64("counter", counter).Build())
 }
 
 // await keeps a hello until there is something new to tell, as long as its client wants.
@@ -81,14 +113,15 @@ func (s *Commands) await(ctx context.Context, c *call) {
 	if seen != nil && (!isID || !isLong) {
 		c.fail(mongoerr.New(mongoerr.TypeMismatch, "hello.topologyVersion is {processId: ObjectId, counter: long}"))
 	}
-	if c.count("maxAwaitTimeMS", 0) == 0 || c.err != nil || process != s.topology.process || counter != s.topology.version() {
+	present, news, _ := s.topology.version()
+	if c.count("maxAwaitTimeMS", 0) == 0 || c.err != nil || process != s.topology.process || counter != present {
 		return
 	}
 	ctx, cancel := s.host.WithTimeout(ctx, time.Duration(c.int("maxAwaitTimeMS"))*time.Millisecond)
 	defer cancel()
 	select {
 	case <-ctx.Done():
-	case <-s.topology.stopping:
+	case <-news:
 	}
 }
 
@@ -96,7 +129,7 @@ func (s *Commands) hello(ctx context.Context, c *call) (bson.Raw, error) {
 	if s.await(ctx, c); c.err != nil {
 		return nil, c.err
 	}
-	if s.topology.version() > 0 {
+	if _, _, stopping := s.topology.version(); stopping {
 		e := mongoerr.New(mongoerr.ShutdownInProgress, "this router is stopping: use another one")
 		e.Info = s.topology.append(build()).Build()
 		return nil, e

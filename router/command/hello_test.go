@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/router/routertest"
 	"github.com/granarydb/granary/router/wire"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -69,4 +70,33 @@ func TestMonitorsOfNodePoll(t *testing.T) {
 			t.Errorf("driver %q: %v", name, reply)
 		}
 	}
+}
+
+// An error that drivers take for a change of the server is a new version, and wakes the monitors
+// that wait: they find the server as it was, and go on. A driver whose monitor polls is not told.
+func TestErrorsThatChangeTheServerWakeMonitors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(routertest.New(t, routertest.Options{}).Router, nil)
+		body, err := bson.Marshal(bson.D{{Key: "hello", Value: 1}, {Key: "topologyVersion", Value: bson.D{{Key: "processId", Value: s.topology.process}, {Key: "counter", Value: int64(0)}}},
+			{Key: "maxAwaitTimeMS", Value: 10_000}, {Key: "$db", Value: "admin"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		node, _ := bson.Marshal(bson.D{{Key: "driver", Value: bson.D{{Key: "name", Value: "nodejs"}}}})
+		start := time.Now()
+		go func() {
+			time.Sleep(time.Second)
+			s.topology.tell(mongoerr.New(mongoerr.RetryableInternal, "x"), peer{client: node})
+			s.topology.tell(mongoerr.New(mongoerr.ExceededTimeLimit, "x"), peer{})
+			time.Sleep(time.Second)
+			e := s.topology.tell(mongoerr.New(mongoerr.RetryableInternal, "x"), peer{})
+			if n := bson.Raw(e.Info).Lookup("topologyVersion", "counter").Int64(); n != 1 {
+				t.Errorf("version %d with the error", n)
+			}
+		}()
+		reply := s.Do(context.Background(), body)
+		if took := time.Since(start); took != 2*time.Second || reply.Lookup("ok").Double() != 1 || reply.Lookup("topologyVersion", "counter").Int64() != 1 {
+			t.Errorf("%v after %v", reply, took)
+		}
+	})
 }
