@@ -27,6 +27,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/granarydb/granary/chunkstore/alarm"
 	"github.com/granarydb/granary/chunkstore/reader"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/compactor/plan"
@@ -42,8 +43,10 @@ type Config struct {
 	Host  host.Host
 	Dial  rpc.Dialer
 	// Mine are the shards whose chunks it cares for; nil: all.
-	Mine     func(*manifest.Shard) bool
-	Log      *slog.Logger // nil: silent
+	Mine func(*manifest.Shard) bool
+	Log  *slog.Logger // nil: silent
+	// Alarm hears what is Corrupt; nil: nobody does.
+	Alarm    *alarm.Bell
 	Settings Settings
 }
 
@@ -146,6 +149,7 @@ func (u *Upkeep) Run(ctx context.Context) error {
 		busy, err := u.Pass(ctx)
 		if err != nil && ctx.Err() == nil {
 			u.Log.Warn("upkeep of chunks failed, the next pass goes on", "cause", err)
+			u.Alarm.Hear(err)
 		}
 		return busy && err == nil
 	})

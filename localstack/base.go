@@ -11,6 +11,7 @@ import (
 	"github.com/granarydb/granary/balancer"
 	"github.com/granarydb/granary/balancer/policy"
 	"github.com/granarydb/granary/chunkstore/admission"
+	"github.com/granarydb/granary/chunkstore/alarm"
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/reader"
 	"github.com/granarydb/granary/chunkstore/segment"
@@ -37,6 +38,9 @@ type Base struct {
 	Balancer *balancer.Balancer
 	// Cache is the process's block cache, for its figures.
 	Cache *segment.Cache
+
+	// Alarm has heard what this process found to be Corrupt.
+	Alarm *alarm.Bell
 
 	bucket bucket.Bucket
 	// Gate lets requests in, and is no larger than the process can bear.
@@ -79,7 +83,7 @@ func newBase(ctx context.Context, b bucket.Bucket, h host.Host, o Options) (*Bas
 	name := h.ID16()
 	s := &Base{
 		Root: root, Cache: cache, bucket: b, location: location, store: reader.NewStore(location, cache),
-		holder: hex.EncodeToString(name[:]), options: o, host: h, log: o.Log,
+		holder: hex.EncodeToString(name[:]), options: o, host: h, log: o.Log, Alarm: alarm.New(h.Clock, o.Log),
 		Gate: admission.New(h, admission.Settings{Lag: o.Lag}), pot: o.Pot,
 		answers: o.Pot.Account("answers", 40), sorts: o.Pot.Account("sorts", 40),
 		retries: o.Pot.Account("retry_ids", 40), segments: o.Pot.Account("segments_written", 50),
@@ -115,7 +119,7 @@ func (s *Base) Bounds(w *writer.Writer) []admission.Bound {
 func (s *Base) answering(w *writer.Writer) *command.Options {
 	return &command.Options{
 		Address: s.options.Address, Program: s.options.Program, Log: s.log, Gate: s.Gate, Sorts: s.sorts,
-		Bounds: func() []admission.Bound { return s.Bounds(w) }, Verdicts: s.verdicts,
+		Alarm: s.Alarm, Bounds: func() []admission.Bound { return s.Bounds(w) }, Verdicts: s.verdicts,
 	}
 }
 
@@ -169,7 +173,7 @@ func (s *Base) keepUp(dial rpc.Dialer) {
 		return
 	}
 	s.upkeep = compactor.New(compactor.Config{
-		Root: s.Root, Store: s.store, Host: s.host, Dial: dial, Log: s.log,
+		Root: s.Root, Store: s.store, Host: s.host, Dial: dial, Log: s.log, Alarm: s.Alarm,
 		Mine: s.holds, Settings: compactor.Settings{Every: s.options.UpkeepEvery},
 	})
 	s.run(s.upkeep.Run)
@@ -179,7 +183,7 @@ func (s *Base) keepUp(dial rpc.Dialer) {
 // compact merges the segments of the chunks of some shards; nil: of all.
 func (s *Base) compact(mine func(*manifest.Shard) bool) {
 	s.rewriter = rewrite.New(rewrite.Config{
-		Root: s.Root, Open: s.location, Host: s.host, Cache: s.Cache, Holder: s.holder, Log: s.log, Mine: mine, Memory: s.segments,
+		Root: s.Root, Open: s.location, Host: s.host, Cache: s.Cache, Holder: s.holder, Log: s.log, Alarm: s.Alarm, Mine: mine, Memory: s.segments,
 		Settings: rewrite.Settings{
 			Every: max(s.options.UpkeepEvery, 0), BytesPerSecond: s.options.CompactBytes, RequestsPerSecond: s.options.CompactRequests,
 		},
@@ -262,6 +266,7 @@ func (s *Base) expire(ctx context.Context) {
 	switch {
 	case err != nil && ctx.Err() == nil:
 		s.log.Warn("expired rows stay, unseen, until the next turn", "cause", err)
+		s.Alarm.Hear(err)
 	case gone > 0:
 		s.log.Debug("expired", "references", gone)
 	}
@@ -277,6 +282,7 @@ func (s *Base) sweep(ctx context.Context, sweeper *gc.Sweeper) (more bool) {
 		return false
 	case err != nil:
 		s.log.Warn("sweep failed, the next one goes on", "cause", err)
+		s.Alarm.Hear(err)
 		return false
 	case r.Deleted > 0:
 		s.log.Debug("swept", "deleted", r.Deleted, "left", r.Left)

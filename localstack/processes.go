@@ -57,12 +57,12 @@ func OpenWriter(ctx context.Context, b bucket.Bucket, h host.Host, net Network, 
 	dialer := rpc.NewLocal(net)
 	w := &Writer{Base: s, watching: make(chan struct{})}
 	w.Writer = writer.New(writer.Config{
-		Root: s.Root, Bucket: b, Store: s.store, Host: h, Holder: s.holder, Address: role.Address, Log: s.log, Dial: dialer,
+		Root: s.Root, Bucket: b, Store: s.store, Host: h, Holder: s.holder, Address: role.Address, Log: s.log, Dial: dialer, Alarm: s.Alarm,
 		Settings: writer.Settings{Lease: s.options.Lease, MemtableBytes: s.options.MemtableBytes, Sorts: s.sorts, Retries: s.retries, Segments: s.segments},
 	})
 	dialer.Add(s.holder, w.Writer)
 	w.Member = peers.New(peers.Config{
-		Root: s.Root, Writer: w.Writer, Dial: net, Host: h, Log: s.log,
+		Root: s.Root, Writer: w.Writer, Dial: net, Host: h, Log: s.log, Alarm: s.Alarm,
 		Holder: s.holder, Address: role.Address, Any: role.Any, Named: role.Named, Merged: s.merged,
 	})
 	s.run(w.Writer.Run)
@@ -80,7 +80,7 @@ func OpenWriter(ctx context.Context, b bucket.Bucket, h host.Host, net Network, 
 
 // Limits bound what an RPC server before this process takes.
 func (w *Writer) Limits() rpc.Limits {
-	return rpc.Limits{Gate: w.Gate, Bodies: w.pot.Account("bodies", 60), Answers: w.answers}
+	return rpc.Limits{Gate: w.Gate, Alarm: w.Alarm, Bodies: w.pot.Account("bodies", 60), Answers: w.answers}
 }
 
 // exist refuses shards that the cluster does not have.

@@ -130,7 +130,7 @@ func Open(ctx context.Context, b bucket.Bucket, h host.Host, o Options) (*Stack,
 	o = parts.options
 	dialer := rpc.NewLocal(nil)
 	w := writer.New(writer.Config{
-		Root: parts.Root, Bucket: b, Store: parts.store, Host: h, Holder: parts.holder, Log: o.Log, Dial: dialer,
+		Root: parts.Root, Bucket: b, Store: parts.store, Host: h, Holder: parts.holder, Log: o.Log, Dial: dialer, Alarm: parts.Alarm,
 		Settings: writer.Settings{Lease: o.Lease, MemtableBytes: o.MemtableBytes, Sorts: parts.sorts, Retries: parts.retries, Segments: parts.segments},
 	})
 	dialer.Add(parts.holder, w)

@@ -132,6 +132,7 @@ func (s *shard) live(ctx context.Context, before *manifest.Shard) {
 	defer s.stop(nil)
 	if err := s.takeOver(ctx, before); err != nil {
 		s.w.log.Warn("takeover failed", "shard", s.id, "epoch", s.epoch, "cause", err)
+		s.w.alarm.Hear(err)
 		s.end(fmt.Errorf("shard %s epoch %d: %w: its takeover failed: %v", s.id, s.epoch, errkind.Fenced, err))
 		return
 	}

@@ -39,6 +39,7 @@ func (w *Writer) Run(ctx context.Context) error {
 		w.settleOld(ctx)
 		if err := w.flushDue(ctx); err != nil && ctx.Err() == nil {
 			w.log.Warn("flush failed", "cause", err)
+			w.alarm.Hear(err)
 			_ = w.running.Sleep(ctx, w.running.Jitter(tick)) // a bucket that fails is not asked again at once
 		}
 	}
@@ -53,6 +54,7 @@ func (w *Writer) pollRoot(ctx context.Context) {
 		_, sent, err := w.root.Load(ctx)
 		if err != nil {
 			w.log.Warn("root not read", "cause", err)
+			w.alarm.Hear(err)
 			continue
 		}
 		for _, s := range w.held() {

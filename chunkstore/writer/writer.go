@@ -58,6 +58,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/granarydb/granary/chunkstore/alarm"
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/reader"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
@@ -78,7 +79,9 @@ type Config struct {
 	Holder, Address string
 	Log             *slog.Logger // nil: silent
 	// Dial finds the destinations of moves; nil: this process moves nothing.
-	Dial     rpc.Dialer
+	Dial rpc.Dialer
+	// Alarm hears what ends here of what is Corrupt; nil: nobody does.
+	Alarm    *alarm.Bell
 	Settings Settings
 }
 
@@ -91,6 +94,7 @@ type Writer struct {
 	holder, address string
 	log             *slog.Logger
 	dial            rpc.Dialer
+	alarm           *alarm.Bell
 	set             Settings
 	memory          memory
 	turns           turns
@@ -113,7 +117,7 @@ func New(c Config) *Writer {
 	}
 	w := &Writer{
 		root: c.Root, bucket: c.Bucket, store: c.Store, host: c.Host, holder: c.Holder, address: c.Address,
-		log: c.Log, dial: c.Dial, set: c.Settings.withDefaults(),
+		log: c.Log, dial: c.Dial, alarm: c.Alarm, set: c.Settings.withDefaults(),
 		shards: make(map[manifest.ShardID]*shard), claiming: make(map[manifest.ShardID]bool),
 		claimants: make(map[manifest.ShardID]host.Host),
 	}

@@ -96,6 +96,7 @@ var (
 	unclearDesc  = desc("root_unclear_answers_total", "Answers to root commits that said neither yes nor no.")
 	storeAgeDesc = desc("store_answer_age_seconds", "Since the store last answered a look at the root.")
 	freshDesc    = desc("corrupt_answers_total", "Bytes that a cache or the store answered and that were found to be wrong: they were asked for again, past all caches.")
+	alarmDesc    = desc("corrupt_errors_total", "Errors that end here because stored bytes are not what was written, also when asked for again. Not 0: run granary fsck.")
 	diskDesc     = desc("disk_cache_reads_total", "Reads of immutable objects by what the disk cache had of them: all, a part, or nothing.", "found")
 	damagedDesc  = desc("disk_cache_damaged_total", "Files of the disk cache that did not match their checksums.")
 	diskUsedDesc = desc("disk_cache_bytes", "What the disk cache takes.")
@@ -217,6 +218,7 @@ func (m *metered) collectBase(out chan<- prometheus.Metric, b *localstack.Base) 
 	if r := b.Rewriter(); r != nil {
 		collectCompaction(out, r, m.writer.Load())
 	}
+	counter(out, alarmDesc, float64(b.Alarm.Found().Count))
 	gauge(out, storeAgeDesc, b.SinceStore().Seconds())
 	gauge(out, cacheDesc, float64(b.Cache.Used()))
 	for _, n := range append(b.Bounds(m.writer.Load()), b.Gate.Bound()) {

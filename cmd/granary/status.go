@@ -16,9 +16,11 @@ import (
 
 // status is what the root, the log and the holders say, as -o json prints it.
 type status struct {
-	Store       string             `json:"store"`
-	Cluster     string             `json:"cluster"`
-	Version     manifest.Version   `json:"version"`
+	Store   string           `json:"store"`
+	Cluster string           `json:"cluster"`
+	Version manifest.Version `json:"version"`
+	// Alarms are the holders that found stored bytes that are not what was written.
+	Alarms      []alarmStatus      `json:"alarms"`
 	Shards      []shardStatus      `json:"shards"`
 	Collections []collectionStatus `json:"collections"`
 	// The newest first, as far back as the root remembers.
@@ -38,6 +40,14 @@ type reshardStatus struct {
 	Bytes     int64  `json:"bytes"`
 	Seconds   int64  `json:"secondsRunning"`
 	At        string `json:"at"`
+}
+
+type alarmStatus struct {
+	Holder  string `json:"holder"`
+	Address string `json:"address"`
+	Corrupt int64  `json:"corrupt"` // times since the process began
+	Last    string `json:"last"`    // what was found
+	Age     int64  `json:"lastAgeMillis"`
 }
 
 type shardStatus struct {
@@ -171,7 +181,7 @@ func onTerminal(w io.Writer) bool {
 
 func statusOf(state *manifest.State) status {
 	s := status{
-		Cluster: fmt.Sprintf("%x", state.ClusterID()), Version: state.Version(), Shards: []shardStatus{}, Collections: []collectionStatus{},
+		Cluster: fmt.Sprintf("%x", state.ClusterID()), Version: state.Version(), Alarms: []alarmStatus{}, Shards: []shardStatus{}, Collections: []collectionStatus{},
 		Takeovers: []takeoverStatus{}, Moves: []moveStatus{}, Resharding: []reshardStatus{},
 	}
 	names := map[manifest.ShardStatus]string{manifest.ShardFree: "free", manifest.ShardHeld: "held", manifest.ShardDraining: "draining"}

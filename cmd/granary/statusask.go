@@ -45,6 +45,11 @@ func (s *status) ask(ctx context.Context, a asker, state *manifest.State) {
 	}
 	all.Wait()
 	s.Compaction.ask(replies)
+	for _, address := range slices.Sorted(maps.Keys(replies)) {
+		if r := replies[address]; r != nil && r.Corrupt > 0 {
+			s.Alarms = append(s.Alarms, alarmStatus{r.Self.Holder, address, r.Corrupt, r.CorruptLast, r.CorruptAgeMillis})
+		}
+	}
 	for i := range s.Shards {
 		if sh := &s.Shards[i]; sh.Address != "" {
 			sh.answered(replies[sh.Address], state.Shard(sh.ID))
@@ -91,6 +96,10 @@ const recentMax = 5
 func printStatus(out io.Writer, s status) error {
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 	fmt.Fprintf(w, "store %s, cluster %s, root version %d\n\n", s.Store, s.Cluster, s.Version)
+	for _, a := range s.Alarms {
+		fmt.Fprintf(w, "ALARM: the writer at %s found %d times that stored bytes are not what was written, the last %s ago:\n  %s\n  run granary fsck --store %s\n\n",
+			a.Address, a.Corrupt, ago(&a.Age), a.Last, s.Store)
+	}
 	fmt.Fprintln(w, "SHARD\tSTATE\tEPOCH\tHOLDER\tADDRESS\tPHASE\tLEASE AGE\tLAST ACK\tFLOOR\tOPEN EPOCHS\tLOG OBJECTS\tLOG BYTES\tCHUNKS\tROWS\tBYTES")
 	for _, sh := range s.Shards {
 		fmt.Fprintf(w, "%s\t%s\t%d\t%.8s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\n",

@@ -47,6 +47,7 @@ import (
 	"time"
 
 	"github.com/granarydb/granary/chunkstore/admission"
+	"github.com/granarydb/granary/chunkstore/alarm"
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/bucket/layer"
 	"github.com/granarydb/granary/chunkstore/reader"
@@ -70,8 +71,10 @@ type Config struct {
 	// Mine are the shards whose chunks it cares for; nil: all.
 	Mine func(*manifest.Shard) bool
 	// Memory is where outputs are built; nil: no bound but SegmentBytes.
-	Memory   *admission.Account
-	Log      *slog.Logger // nil: silent
+	Memory *admission.Account
+	Log    *slog.Logger // nil: silent
+	// Alarm hears what is Corrupt; nil: nobody does.
+	Alarm    *alarm.Bell
 	Settings Settings
 }
 
@@ -183,6 +186,7 @@ func (r *Rewriter) Run(ctx context.Context) error {
 		more, err := r.Pass(ctx)
 		if err != nil && ctx.Err() == nil {
 			r.Log.Warn("merging segments failed, the next pass goes on", "cause", err)
+			r.Alarm.Hear(err)
 		}
 		return more && err == nil
 	})

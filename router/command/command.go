@@ -30,6 +30,7 @@ import (
 	"time"
 
 	"github.com/granarydb/granary/chunkstore/admission"
+	"github.com/granarydb/granary/chunkstore/alarm"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/balancing"
@@ -67,6 +68,8 @@ type Options struct {
 	// known.
 	Verdicts func(*manifest.State) []balancing.Verdict
 	Log      *slog.Logger // nil: silent
+	// Alarm hears what is answered of what is Corrupt; nil: nobody does.
+	Alarm *alarm.Bell
 }
 
 func (o Options) withDefaults() Options {
@@ -240,6 +243,7 @@ func (p peer) String() string {
 func (s *Commands) answer(ctx context.Context, m *wire.Request, p peer) bson.Raw {
 	reply, err := s.run(ctx, m, p)
 	if err != nil {
+		s.options.Alarm.Hear(err)
 		return errorReply(s.topology.tell(router.MongoError(err), p))
 	}
 	return reply

@@ -508,3 +508,38 @@ func TestQueueIsBounded(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// What was wrong already when it came from the store, though as long as it should be, is kept and
+// served like anything else, since only a reader can see it; when one asks again with Fresh, all
+// of it goes, and the right bytes take its place.
+func TestWhatCameWrongGoesWhenAReaderSaysSo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 0)
+	key, n := "seg/a", 2*pieceSize+100
+	wrong := noise(key, n)
+	wrong[pieceSize+7] ^= 4
+	_, err := w.inner.Put(ctx, key, wrong, bucket.Condition{})
+	w.must(err)
+	w.kept(key, 0, 0)
+	w.kept(key, 10, 300)
+	w.put(key, n) // the store gives the right ones from now on
+	read := func(o bucket.GetOptions) bool {
+		got, err := w.cache.Get(ctx, key, o)
+		w.must(err)
+		w.cache.Sync()
+		return bytes.Equal(got.Body, noise(key, n))
+	}
+	if read(bucket.GetOptions{}) {
+		t.Fatal("what is kept is not what came")
+	}
+	if !read(bucket.GetOptions{Fresh: true}) || !read(bucket.GetOptions{}) {
+		t.Error("a reader said that it was wrong, and gets it still")
+	}
+	if n := w.get(key, pieceSize, 200); n != 0 {
+		t.Errorf("%d requests for what is kept again", n)
+	}
+	w.restart(0)
+	if !read(bucket.GetOptions{}) {
+		t.Error("the next process gets what was wrong")
+	}
+}

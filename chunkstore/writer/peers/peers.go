@@ -41,6 +41,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/granarydb/granary/chunkstore/alarm"
 	"github.com/granarydb/granary/chunkstore/writer"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/manifest"
@@ -84,6 +85,8 @@ type Config struct {
 	Log    *slog.Logger // nil: silent
 	// Holder and Address are those of Writer.
 	Holder, Address string
+	// Alarm has heard what this process found to be Corrupt; nil: nobody listened.
+	Alarm *alarm.Bell
 	// Any: take any shard. Named: the shards that this process is for.
 	Any   bool
 	Named []manifest.ShardID

@@ -224,6 +224,10 @@ func (m *Member) Ping(_ context.Context, r *rpc.PingRequest) (*rpc.PingReply, er
 	if m.c.Merged != nil {
 		reply.MergedBytes = m.c.Merged()
 	}
+	if r.From.Holder == "" { // an older process would not understand it
+		found := m.c.Alarm.Found()
+		reply.Corrupt, reply.CorruptAgeMillis, reply.CorruptLast = found.Count, found.Ago.Milliseconds(), found.Last
+	}
 	now := m.c.Host.Mono()
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -142,6 +142,11 @@ func (r *PingReply) Append(dst []byte) []byte {
 		}
 		e.end(list)
 	}
+	if r.Corrupt > 0 {
+		e.int("corrupt", r.Corrupt)
+		e.int("corruptAge", r.CorruptAgeMillis)
+		e.str("corruptLast", r.CorruptLast)
+	}
 	e.end(at)
 	return e.b
 }
@@ -177,6 +182,12 @@ func (r *PingReply) Parse(doc []byte) error {
 				els.took(r.Shards[len(r.Shards)-1].parse(els.doc()))
 			}
 			f.took(els.err)
+		case "corrupt":
+			r.Corrupt = f.int()
+		case "corruptAge":
+			r.CorruptAgeMillis = f.int()
+		case "corruptLast":
+			r.CorruptLast = f.str()
 		default:
 			f.unknown()
 		}

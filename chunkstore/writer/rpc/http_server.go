@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/granarydb/granary/chunkstore/admission"
+	"github.com/granarydb/granary/chunkstore/alarm"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/manifest/host"
@@ -37,6 +38,8 @@ const (
 type Limits struct {
 	// Gate lets reads and writes in; it never keeps out who continues a read, moves or flushes.
 	Gate *admission.Gate
+	// Alarm hears what is answered of what is Corrupt; nil: nobody does.
+	Alarm *alarm.Bell
 	// Bodies is the memory for requests, and Answers that for what they are answered.
 	Bodies, Answers *admission.Account
 }
@@ -190,6 +193,7 @@ func serve[Q, R any, PQ requestOf[Q], PR interface {
 		defer s.limits.Answers.Add(-s.bound(q))
 		reply, err := call(ctx, q)
 		if err != nil {
+			s.limits.Alarm.Hear(err)
 			answer(w, AppendError(nil, settled(verb, err)))
 			return
 		}

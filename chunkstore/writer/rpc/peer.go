@@ -57,6 +57,10 @@ type PingReply struct {
 	// FlushedBytes and MergedBytes are the bytes of segments that the process has stored since
 	// it started: of flushes of the shards that it holds, and of what was merged.
 	FlushedBytes, MergedBytes int64
+	// Corrupt is how often it found what is Corrupt, and CorruptAgeMillis and CorruptLast when
+	// and what last. Only who is no process of the cluster is told: a ping without From.
+	Corrupt, CorruptAgeMillis int64
+	CorruptLast               string
 }
 
 // HeldShard is where a shard stands in the process that holds it.

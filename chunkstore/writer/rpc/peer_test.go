@@ -41,6 +41,9 @@ func TestPeerMessagesRoundTrip(t *testing.T) {
 				LeaseLeftMillis: rapid.Int64().Draw(t, "left"), AckAgeMillis: rapid.Int64Min(-1).Draw(t, "age"), Unflushed: rapid.Int64().Draw(t, "bytes"),
 			})
 		}
+		if rapid.Bool().Draw(t, "alarm") {
+			reply.Corrupt, reply.CorruptAgeMillis, reply.CorruptLast = rapid.Int64Min(1).Draw(t, "corrupt"), rapid.Int64().Draw(t, "ago"), "segment x: corrupt"
+		}
 		claim := &rpc.ClaimRequest{Header: genHeader.Draw(t, "h")}
 		claimed := &rpc.ClaimReply{Epoch: manifest.Epoch(rapid.Uint64().Draw(t, "epoch"))}
 		roundTrip(t, ping, &rpc.PingRequest{})
