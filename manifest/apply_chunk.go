@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/granarydb/granary/manifest/mutant"
 	"github.com/granarydb/granary/manifest/shardkey"
 )
 
@@ -242,6 +243,10 @@ func (m Merge) apply(b *builder) error {
 	n.OwnFloor = MaxPosition(left.OwnFloor, right.OwnFloor)
 	n.MaxSeq = max(left.MaxSeq, right.MaxSeq)
 	n.Refs = joinRefs(left.Refs, right.Refs)
+	if mutant.Broken("clip-lost-by-merge") {
+		n.Refs = slices.Clone(n.Refs)
+		unclip(&n)
+	}
 	n.Rows, n.Bytes = left.Rows+right.Rows, left.Bytes+right.Bytes
 	n.RowsEstimated = left.RowsEstimated || right.RowsEstimated
 	n.Flags, n.Indivisible, n.ManualUntil = 0, Indivisible{}, 0

@@ -16,9 +16,10 @@ import (
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
+	"github.com/granarydb/granary/manifest/mutant"
 )
 
-var mutant atomic.Uint32
+var switched atomic.Uint32
 
 // mutated is what a broken rule remembers where the right one has nothing to remember.
 var mutated struct {
@@ -33,12 +34,13 @@ func SetMutant(m Mutant) {
 	mutated.Lock()
 	defer mutated.Unlock()
 	mutated.promises, mutated.logs = make(map[string]manifest.Position), make(map[*wal.Log]*wal.Log)
-	mutant.Store(uint32(m))
+	switched.Store(uint32(m))
+	mutant.Set(m.String())
 }
 
 // SwitchedOff is the rule that is switched off, 0 for none: for those that are broken outside
 // this package.
-func SwitchedOff() Mutant { return Mutant(mutant.Load()) }
+func SwitchedOff() Mutant { return Mutant(switched.Load()) }
 
 func broken(m Mutant) bool { return SwitchedOff() == m }
 

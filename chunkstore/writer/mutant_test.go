@@ -12,7 +12,10 @@ var mutantSeeds = flag.Int("mutantseeds", 200, "seeds for each broken rule")
 
 // aimed are the rules that this random life is too tame to miss: the simulation, which can
 // stop a process between any two steps, aims at them.
-var aimed = map[Mutant]bool{readsInHandoff: true, conflictIsFenced: true, leaseFromReply: true, sealsCollected: true, keyChangeInTwo: true, dropUnheld: true, expiredSeen: true}
+var aimed = map[Mutant]bool{
+	readsInHandoff: true, conflictIsFenced: true, leaseFromReply: true, sealsCollected: true, keyChangeInTwo: true, dropUnflushed: true, expiredSeen: true,
+	gcByAge: true, pinIgnored: true, compactedAgainstHead: true, tombstoneDropped: true, clipLostByMerge: true,
+}
 
 // Each rule that is switched off is noticed by the random cluster life.
 func TestBrokenRulesAreNoticed(t *testing.T) {

@@ -12,9 +12,6 @@ import (
 // nothing of the range is in memory or in the log alone. Requires: the mutex.
 func (s *shard) pause() {
 	holds := s.state.RangeHolds()
-	if broken(dropUnheld) {
-		holds = nil
-	}
 	was := s.paused
 	s.paused = nil
 	for _, h := range holds {

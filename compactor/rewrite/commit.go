@@ -9,6 +9,7 @@ import (
 	"github.com/granarydb/granary/compactor/plan"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
+	"github.com/granarydb/granary/manifest/mutant"
 )
 
 const (
@@ -136,7 +137,11 @@ func (p *pass) conclude(ctx context.Context, edit manifest.Edit) (manifest.Edit,
 func (p *pass) changes() (changes []manifest.Change) {
 	used := make(map[manifest.SegmentID]bool)
 	for _, m := range p.done {
-		changes = append(changes, m.change(p))
+		change := m.change(p)
+		if mutant.Broken("compacted-against-head") {
+			change = takeHead(change, p.Root.State())
+		}
+		changes = append(changes, change)
 		for _, r := range m.outputs {
 			used[r.Segment] = true
 		}

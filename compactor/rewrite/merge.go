@@ -12,6 +12,7 @@ import (
 	"github.com/granarydb/granary/chunkstore/segment"
 	"github.com/granarydb/granary/compactor/plan"
 	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/mutant"
 	"github.com/granarydb/granary/manifest/shardkey"
 )
 
@@ -136,7 +137,7 @@ func (m *merger) row(ctx context.Context, r segment.Row) error {
 		}
 		m.debt = 0
 	}
-	if m.job.Oldest && (r.Delete || m.gone.Expired(r.Doc)) {
+	if r.Delete && mutant.Broken("tombstone-dropped-early") || m.job.Oldest && (r.Delete || m.gone.Expired(r.Doc)) {
 		if !r.Delete {
 			m.expired++
 		}

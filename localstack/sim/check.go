@@ -13,6 +13,7 @@ import (
 // against the bucket.
 type rootChecker struct {
 	state *manifest.State
+	pins  kept
 	roots int
 }
 
@@ -29,6 +30,7 @@ func (c *rootChecker) next(b bucket.Bucket, _ []byte) error {
 	}
 	was := c.state
 	c.state = now
+	c.pins.follow(now)
 	if was == nil {
 		return nil
 	}

@@ -49,7 +49,7 @@ type Mix struct{ Read, Insert, Pair, Inc, Add, Replace, Swap, Delete, Moving, Da
 type Chaos struct {
 	Crash, Pause, Move, Takeover, RouterCrash, Flush, Collect, Term time.Duration
 	PauseMax                                                        time.Duration
-	Compact, Expire                                                 time.Duration
+	Compact, Expire, Pin                                            time.Duration
 	// Aimed is the chance in 1/1000 that a writer is paused right after a WAL object of its
 	// landed: the moment at which it believes most in itself.
 	Aimed int
@@ -80,6 +80,7 @@ func Draw(seed uint64) Config {
 	c.keyChanges(r)
 	c.placement(rand.New(rand.NewPCG(seed, 9)))
 	c.dates(rand.New(rand.NewPCG(seed, 10)))
+	c.Chaos.Pin = oneOf(rand.New(rand.NewPCG(seed, 11)), 0, 0, 3*time.Second, 15*time.Second)
 	return c
 }
 

@@ -3,6 +3,7 @@
 //
 //	clients --> routers --> writers --> store        chaos: crashes, pauses, moves,
 //	   |           |           |          |          takeovers, collections
+//	   |           |           |          |     collectors, compactors, sweepers, pins
 //	   +-----------+-----------+----------+---> bus: one step at a time
 //
 // Every contact of a process with its world is a step (Bus): a request applied by the
@@ -14,7 +15,8 @@
 // woken as the zombies that leases and seals are for.
 //
 // Three things judge a run. Every new root is held against all invariants and against the
-// root before it, before anyone sees it. In the end fsck reads every row. And what clients
+// root before it, before anyone sees it, and every deletion against the root, its pins and the
+// floors, before it happens. In the end fsck reads every row. And what clients
 // were told must be linearizable per document; operations without an answer count when
 // their id is found in any log object that was ever written, and did not happen otherwise.
 // After the last fault everything must come back, and where balancers run every chunk must come

@@ -54,19 +54,17 @@ var themes = map[string]uint64{
 	"wal-deleted-early": 3, "retries-not-flushed": 3, "seals-collected": 2, "promise-reused": 1,
 	"no-lease-wait": 2, "split-unclipped": 0, "move-unflushed": 1, "data-version-kept": 1, "many-restarted": 3,
 	"key-change-in-two-commits": 1, "stale-map-accepted": 0,
-	"drop-unheld": 1, "expired-seen": 1,
+	"drop-unflushed": 1, "expired-seen": 1, "gc-by-age": 0, "unreadable-pin-ignored": 0,
+	"compacted-against-head": 0, "tombstone-dropped-early": 0, "clip-lost-by-merge": 0,
 }
 
 // aims bend a configuration further towards what the rarest ones need.
 var aims = map[string]func(*Config){
-	// Owners are not told that a range is gone.
-	"drop-unheld": func(c *Config) {
-		c.Writers, c.Shards, c.Chunks, c.Clients, c.Docs, c.Moving, c.Mix.Dated = 2, 2, 1, 6, 2, 0, 90
-		c.Chaos, c.Placement = Chaos{RouterCrash: 5 * time.Second}, Placement{}
-		c.Store = Faults{LatencyMin: time.Millisecond, LatencyMax: 5 * time.Millisecond}
-		c.Net = NetFaults{LostThere: 200, LatencyMin: 100 * time.Microsecond, LatencyMax: time.Millisecond}
-		c.Think, c.Lease, c.Patience, c.Busy = 50*time.Millisecond, 5*time.Second, 10*time.Second, 30*time.Second
-	},
+	"drop-unflushed": func(c *Config) { c.Mix.Dated = 60 },
+	// Collectors, compactors and backups come all the time, and the store loses requests.
+	"gc-by-age":              func(c *Config) { c.upkeep(0) },
+	"unreadable-pin-ignored": func(c *Config) { c.upkeep(time.Second) },
+	"clip-lost-by-merge":     func(c *Config) { c.upkeep(0) },
 	// Clocks are right.
 	"expired-seen": func(c *Config) { c.Mix.Dated, c.SkewMax = 60, 0 },
 	// Chunks are cut right after a flush, with what was written since in memory.
@@ -96,6 +94,14 @@ var aims = map[string]func(*Config){
 		c.Chaos = Chaos{Aimed: 30, PauseMax: 12 * time.Second, Takeover: time.Second, Flush: 400 * time.Millisecond, Collect: 500 * time.Millisecond}
 		c.Lease, c.Patience, c.Busy = 300*time.Millisecond, 15*time.Second, 40*time.Second
 	},
+}
+
+// upkeep bends a configuration towards what is done to segments that are there already.
+func (c *Config) upkeep(pins time.Duration) {
+	c.shapes(rand.New(rand.NewPCG(c.Seed, 8)))
+	c.Chaos.Flush, c.Chaos.Compact, c.Chaos.Collect, c.Chaos.Pin = 300*time.Millisecond, 2*time.Second, time.Second, pins
+	c.Store.LostBefore, c.Store.LostAfter = 50, 30
+	c.Moving, c.Mix.Moving, c.Mix.Dated, c.Placement, c.Think = 0, 0, 0, Placement{}, 50*time.Millisecond
 }
 
 // hunt runs seeds of a theme until one fails, or patience ends; then r is nil, and seed is

@@ -20,10 +20,11 @@ type Store struct {
 	inner bucket.Bucket
 	fault Faults
 
-	// onRoot sees each new body of the root in order, onWAL who put a log object; both run
-	// inside a step.
-	onRoot func(body []byte)
-	onWAL  func(n *Node)
+	// onRoot sees each new body of the root in order, onWAL who put a log object, onDelete what
+	// is about to be deleted; all run inside a step.
+	onRoot   func(body []byte)
+	onWAL    func(n *Node)
+	onDelete func(key string)
 
 	mu     sync.Mutex
 	wal    map[string][]byte // every WAL object ever created
@@ -233,6 +234,7 @@ func (b *nodeStore) Put(ctx context.Context, key string, body []byte, c bucket.C
 
 func (b *nodeStore) Delete(ctx context.Context, key string) error {
 	_, err := request(ctx, b, "delete", key, true, func() (struct{}, error) {
+		b.s.onDelete(key)
 		return struct{}{}, b.s.inner.Delete(context.Background(), key)
 	})
 	return err

@@ -56,7 +56,7 @@ type World struct {
 // newWorld makes the cluster's first root and starts its processes; call it inside the
 // bubble.
 func newWorld(cfg Config, logs *slog.Logger) (*World, error) {
-	w := &World{cfg: cfg, bus: NewBus(cfg.Seed), rng: rand.New(rand.NewPCG(cfg.Seed, 99)), inner: membucket.New(), events: map[string]int{}, logs: logs}
+	w := &World{cfg: cfg, bus: NewBus(cfg.Seed), rng: rand.New(rand.NewPCG(cfg.Seed, 99)), inner: membucket.New(), events: map[string]int{}, logs: logs, checker: rootChecker{pins: kept{}}}
 	w.bus.keepLog, w.bus.stop = cfg.KeepLog, cfg.Stop
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	storeNode := NewNode(w.ctx, w.bus, "store", cfg.Seed, 0, 0)
@@ -73,6 +73,7 @@ func newWorld(cfg Config, logs *slog.Logger) (*World, error) {
 	w.moving.expect(cfg.Moving)
 	w.store.onRoot = w.rootWritten
 	w.store.onWAL = w.walWritten
+	w.store.onDelete = w.deleted
 	for i := range cfg.Writers {
 		w.writers = append(w.writers, &slot{name: fmt.Sprintf("w%d", i)})
 	}
@@ -205,6 +206,7 @@ func (w *World) startChaos(all *sync.WaitGroup) {
 	w.every(all, "collect", c.Collect, w.collect)
 	w.every(all, "compact", c.Compact, w.compact)
 	w.every(all, "expire", c.Expire, w.expire)
+	w.every(all, "pin", c.Pin, func() { w.pin(all) })
 	// Somebody must hold every shard in the end: an orphaned one is taken by anyone.
 	w.every(all, "adopt", 2*time.Second, w.adopt)
 	w.startPlacement(all)
@@ -342,7 +344,7 @@ func (w *World) collect() {
 	node := NewNode(w.ctx, w.bus, fmt.Sprintf("gc.%d", w.events["collector"]), w.cfg.Seed, 0, 0)
 	store := w.store.For(node)
 	s := &gc.Sweeper{
-		Root: manifest.NewRoot(bucket.NewCell(store), node.Host(), nil), Bucket: store,
+		Root: manifest.NewRoot(bucket.NewCell(store), node.Host(), nil), Bucket: withoutPins(store),
 		Open: func(manifest.LocationID) (bucket.Bucket, error) { return store, nil },
 		Host: node.Host(), Courtesy: time.Second,
 	}
@@ -350,7 +352,7 @@ func (w *World) collect() {
 		for range 2 {
 			_, _ = s.Sweep(node.Context(), false)
 			_, _ = s.Orphans(node.Context(), false)
-			collectSeals(node.Context(), s)
+			collectMore(node.Context(), s)
 			_ = s.Host.Sleep(node.Context(), sweepAgain)
 		}
 	})

@@ -18,7 +18,7 @@ type row struct {
 }
 
 var (
-	truth = []string{"manifest", "manifest/errkind", "manifest/host", "manifest/shardkey"}
+	truth = []string{"manifest", "manifest/errkind", "manifest/host", "manifest/mutant", "manifest/shardkey"}
 	port  = []string{"chunkstore/bucket", "manifest/errkind", "manifest/host"}
 )
 
@@ -36,6 +36,7 @@ type table []row
 var importTable = table{
 	{"manifest/errkind", nil, "every layer, and a foreign driver, can use the kinds"},
 	{"manifest/host", nil, "the clock and the dice know nothing of what is done with them"},
+	{"manifest/mutant", nil, "a switch that an ordinary build does not have"},
 	{"manifest/shardkey", []string{"manifest/errkind"}, "keys are a pure function of documents"},
 	{"manifest/manifesttest", truth, "states as text, for tests of the manifest and of roles"},
 	{"manifest/balancing", truth, "records of the root that commands write and balancers follow, in types"},
