@@ -53,6 +53,9 @@ type Chaos struct {
 	// Aimed is the chance in 1/1000 that a writer is paused right after a WAL object of its
 	// landed: the moment at which it believes most in itself.
 	Aimed int
+	// PauseCollector is the chance in 1/1000 that a collector is stopped in the middle of its
+	// work, and goes on with what it knew.
+	PauseCollector int
 }
 
 // Draw makes the configuration of a seed: a mixture drawn evenly, bent towards one theme, so
@@ -80,7 +83,8 @@ func Draw(seed uint64) Config {
 	c.keyChanges(r)
 	c.placement(rand.New(rand.NewPCG(seed, 9)))
 	c.dates(rand.New(rand.NewPCG(seed, 10)))
-	c.Chaos.Pin = oneOf(rand.New(rand.NewPCG(seed, 11)), 0, 0, 3*time.Second, 15*time.Second)
+	r = rand.New(rand.NewPCG(seed, 11))
+	c.Chaos.Pin, c.Chaos.PauseCollector = oneOf(r, 0, 0, 3*time.Second, 15*time.Second), oneOf(r, 0, 0, 300)
 	return c
 }
 
@@ -175,4 +179,23 @@ func (c *Config) shapes(r *rand.Rand) {
 	c.Chaos.Move, c.Chaos.Flush = oneOf(r, 0, time.Second, 5*time.Second), oneOf(r, 0, 500*time.Millisecond, 2*time.Second)
 	c.Mix = Mix{Read: 10, Insert: 6, Pair: 2, Inc: 6, Add: 3, Replace: 1, Swap: 2, Delete: 8}
 	c.Busy = 40 * time.Second
+}
+
+// collecting: hours in which little is asked for, while collectors, compactors and pins come and
+// go, uploads take long, and what was sent arrives late.
+func (c *Config) collecting(r *rand.Rand, busy time.Duration) {
+	c.Busy, c.Writers, c.Clients, c.Shards, c.Chunks = busy, 2, 2, 1+r.IntN(2), 1+r.IntN(3)
+	c.Docs, c.Pad, c.Think, c.Patience = 4+r.IntN(6), 0, oneOf(r, 10*time.Second, 40*time.Second), 10*time.Second
+	c.Lease, c.IdleFlush, c.Memtable = 20*time.Second, oneOf(r, 20*time.Second, 2*time.Minute), 2<<10
+	c.Upkeep, c.Placement, c.Moving = 0, Placement{}, 0
+	c.Mix = Mix{Read: 2, Insert: 3, Pair: 2, Inc: 6, Add: 3, Replace: 1, Swap: 2, Delete: 3}
+	c.Chaos = Chaos{
+		Crash: oneOf(r, 0, 10*time.Minute), Pause: oneOf(r, 0, 5*time.Minute), PauseMax: oneOf(r, 15*time.Second, 2*time.Minute),
+		Flush: time.Minute, Collect: oneOf(r, 30*time.Second, 2*time.Minute), PauseCollector: 300,
+		Compact: oneOf(r, time.Minute, 3*time.Minute), Pin: oneOf(r, time.Minute, 5*time.Minute), Takeover: oneOf(r, 0, 5*time.Minute),
+	}
+	c.Store = Faults{
+		LostBefore: oneOf(r, 5, 30), LostAfter: oneOf(r, 5, 30), Late: oneOf(r, 5, 50), Twice: oneOf(r, 0, 30), LateMax: oneOf(r, 10*time.Second, time.Minute),
+		LatencyMin: time.Millisecond, LatencyMax: oneOf(r, 30*time.Millisecond, 3*time.Second), SlowRoot: 100, SlowMax: 10 * time.Second,
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -72,6 +73,21 @@ func (w *World) readPin(ctx context.Context, root *manifest.Root, store bucket.B
 	}
 }
 
+// pauseCollector may stop a collector that was just started, somewhere in its work.
+func (w *World) pauseCollector(n *Node) {
+	r := rand.New(rand.NewPCG(w.cfg.Seed, hashString("pause "+n.name)))
+	if r.IntN(1000) >= w.cfg.Chaos.PauseCollector {
+		return
+	}
+	after := time.Duration(r.Int64N(int64(2 * sweepAgain)))
+	w.aside.Go(func() {
+		if w.chaos.Host().Sleep(n.Context(), after) == nil && !w.quiet() {
+			w.did("paused collector")
+			w.pause(n, time.Duration(r.Int64N(int64(w.cfg.Chaos.PauseMax))))
+		}
+	})
+}
+
 // kept are the versions of the root that pins keep, by pin.
 type kept map[[16]byte]*manifest.State
 
@@ -96,6 +112,7 @@ func (k kept) follow(now *manifest.State) {
 func (w *World) deleted(key string) {
 	now := w.checker.state
 	if shard, epoch, index, err := manifest.ParseWALKey(key); err == nil {
+		w.did("deleted log object")
 		if h := now.Shard(shard); h != nil && !h.Floor.Covers(epoch, index) {
 			w.fail("%s is deleted, which the floor %v does not cover", key, h.Floor)
 		}
@@ -104,6 +121,7 @@ func (w *World) deleted(key string) {
 	if !strings.HasPrefix(key, "seg/") {
 		return
 	}
+	w.did("deleted segment")
 	if c := refersTo(now, key); c != nil {
 		w.fail("%s is deleted, to which chunk %d refers", key, c.ID)
 	}

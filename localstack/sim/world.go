@@ -348,6 +348,7 @@ func (w *World) collect() {
 		Open: func(manifest.LocationID) (bucket.Bucket, error) { return store, nil },
 		Host: node.Host(), Courtesy: time.Second,
 	}
+	w.pauseCollector(node)
 	w.aside.Go(func() {
 		for range 2 {
 			_, _ = s.Sweep(node.Context(), false)
