@@ -33,7 +33,7 @@ func (x *pass) cut(ctx context.Context, job *plan.Job) error {
 	if err == nil {
 		points, err = x.points(ctx, k, job)
 	}
-	if err == nil && len(points) == 0 && k.one && k.coll.SplitWithinKey && !k.key.HasID() {
+	if err == nil && len(points) == 0 && k.one && k.coll.CutsWithinKey(x.Host.Wall().UnixMilli()) {
 		k.key = k.key.RowPattern()
 		points, err = x.points(ctx, k, job)
 	}
@@ -71,7 +71,7 @@ func (x *pass) mark(k *knife, size int64) {
 		if news {
 			x.Log.Warn("a chunk cannot be cut: its documents have one shard-key value; it can be moved as it is",
 				"ns", k.coll.Namespace(), "value", k.first.BSON.String(), "bytes", size,
-				"remedy", "refineCollectionShardKey with one more field")
+				"remedy", k.coll.IndivisibleRemedy())
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -285,6 +286,39 @@ func TestAValueIsCutWhereItsCollectionAllowsThat(t *testing.T) {
 		}
 		n = count(t, y.stack)
 		y.want("all", n == 303, "%d", n)
+	})
+}
+
+// TestAValueIsCutAnHourAfterTheSwitch: a chunk of one value is marked, with what would help; when
+// the switch is turned on it stays whole as long as an update of the value may be sent again that
+// went to it without a choice, and is cut then. The update happens once.
+func TestAValueIsCutAnHourAfterTheSwitch(t *testing.T) {
+	inYard(t, 50_000, func(y *yard) {
+		keys := slices.Repeat([]any{"one"}, 300)
+		y.insert(1000, keys...)
+		time.Sleep(time.Minute)
+		y.want("marked", y.log.count("splitWithinKey: true") == 1, "logged %s", y.log.text.String())
+		update := func() {
+			t.Helper()
+			r := do(t, y.stack, "shop", bson.D{
+				{Key: "update", Value: "orders"},
+				{Key: "updates", Value: bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "k", Value: "one"}}}, {Key: "u", Value: bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}}}}},
+				{Key: "lsid", Value: bson.D{{Key: "id", Value: bson.Binary{Subtype: 4, Data: make([]byte, 16)}}}}, {Key: "txnNumber", Value: int64(1)},
+			})
+			if n, _ := r.Lookup("n").AsInt64OK(); n != 1 {
+				t.Errorf("updated %d: %v", n, r)
+			}
+		}
+		update()
+		do(t, y.stack, "admin", bson.D{{Key: "configureCollectionBalancing", Value: "shop.orders"}, {Key: "splitWithinKey", Value: true}})
+		update()
+		time.Sleep(25 * time.Minute)
+		update()
+		y.want("soon", len(y.chunks()) == 1, "%d chunks", len(y.chunks()))
+		time.Sleep(40 * time.Minute)
+		y.want("later", len(y.chunks()) >= 4, "%d chunks", len(y.chunks()))
+		n, _ := do(t, y.stack, "shop", bson.D{{Key: "count", Value: "orders"}, {Key: "query", Value: bson.D{{Key: "n", Value: bson.D{{Key: "$exists", Value: true}}}}}}).Lookup("n").AsInt64OK()
+		y.want("updated", n == 1, "%d documents", n)
 	})
 }
 

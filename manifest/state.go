@@ -66,7 +66,8 @@ type Collection struct {
 	Indexes   []Index
 	Zones     []ZoneRange
 	NoBalance bool
-	// SplitWithinKey lets one shard-key value span several chunks (bounds then show _id).
+	// SplitWithinKey lets one shard-key value span several chunks (bounds then show _id); see
+	// withinkey.go for when, and what speaks against it.
 	SplitWithinKey bool
 	// DataVersion is raised by each commit that changes rows of several of its chunks. While
 	// it is 0, no document of the collection has ever gone from one chunk to another.

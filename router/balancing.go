@@ -72,7 +72,8 @@ func (r *Router) AlterRecord(ctx context.Context, kind manifest.RecordKind, id s
 	return err
 }
 
-// AlterBalancing changes the switches of a collection: NoBalance, and those of its options.
+// AlterBalancing changes the switches of a collection: NoBalance, SplitWithinKey, and those of
+// its options.
 // Errors: mongoerr NamespaceNotFound, change's.
 func (r *Router) AlterBalancing(ctx context.Context, ns Namespace, change func(*manifest.Collection) error, maxTime time.Duration) error {
 	ctx, a, cancel := r.begin(ctx, maxTime)
@@ -86,12 +87,16 @@ func (r *Router) AlterBalancing(ctx context.Context, ns Namespace, change func(*
 		if err := change(&now); err != nil {
 			return nil, err
 		}
-		if now.NoBalance == was.NoBalance && bytes.Equal(now.Options, was.Options) {
+		if sameSwitches(&now, was) {
 			return nil, nil
 		}
 		return []manifest.Change{manifest.AlterCollection{Was: *was, Now: now}}, nil
 	})
 	return err
+}
+
+func sameSwitches(a, b *manifest.Collection) bool {
+	return a.NoBalance == b.NoBalance && a.SplitWithinKey == b.SplitWithinKey && bytes.Equal(a.Options, b.Options)
 }
 
 // ClearJumbo takes the mark of one value from a chunk, so that it is tried again to cut it.

@@ -60,7 +60,7 @@ func (r *Router) SplitChunk(ctx context.Context, ns Namespace, at Where, maxTime
 		if bytes.Equal(chunk.Range.Min, point.Key) {
 			return nil, mongoerr.New(mongoerr.BadValue, "new split key %v is a boundary key of existing chunk [%v, %v)", point.BSON, chunk.MinBSON, chunk.MaxBSON)
 		}
-		return r.cut(chunk, *point), nil
+		return r.cut(c, chunk, *point)
 	})
 	return err
 }
@@ -74,11 +74,28 @@ func (r *Router) keptUntil(points []shardkey.Bound) int64 {
 	return r.host.Wall().Add(manualFor).Unix()
 }
 
-// cut is the change that cuts a chunk by hand.
-func (r *Router) cut(chunk *manifest.Chunk, at manifest.Bound) []manifest.Change {
+// cut is the change that cuts a chunk by hand. Errors: as cuttable.
+func (r *Router) cut(c *manifest.Collection, chunk *manifest.Chunk, at manifest.Bound) ([]manifest.Change, error) {
 	return []manifest.Change{manifest.Split{
 		Chunk: chunk.At(), Points: []manifest.Bound{at}, ManualUntil: r.host.Wall().Add(manualFor).Unix(),
-	}}
+	}}, r.cuttable(c, at)
+}
+
+// cuttable refuses bounds inside a value before they may be. Errors: mongoerr BadValue.
+func (r *Router) cuttable(c *manifest.Collection, points ...manifest.Bound) error {
+	now := r.host.Wall().UnixMilli()
+	if c.CutsWithinKey(now) {
+		return nil
+	}
+	for _, p := range points {
+		if !c.WithinKey(p.BSON) {
+			continue
+		}
+		from, _ := c.CutWithinKeyFrom()
+		return mongoerr.New(mongoerr.BadValue, "%v lies inside a shard-key value: chunks of %s are cut there from %s on, an hour after splitWithinKey was switched on; "+
+			"until then name a bound of %v", p.BSON, c.Namespace(), time.UnixMilli(from).UTC().Format(time.RFC3339), c.Key)
+	}
+	return nil
 }
 
 // sharded finds a collection that commands about chunks make sense for.
@@ -91,7 +108,7 @@ func sharded(s *manifest.State, ns Namespace) (*manifest.Collection, error) {
 }
 
 func boundAt(c *manifest.Collection, doc bson.Raw) (*manifest.Bound, error) {
-	key, full, err := c.Key.Bound(doc)
+	key, full, err := c.Bound(doc)
 	if err != nil {
 		return nil, mongoerr.New(mongoerr.BadValue, "%v", err)
 	}
@@ -110,7 +127,7 @@ func chunkAt(s *manifest.State, c *manifest.Collection, at Where) (*manifest.Chu
 		}
 		return s.ChunkOf(c.ID, key), nil
 	}
-	want, _, _, err := c.Key.Range(at.Bounds[0], at.Bounds[1])
+	want, err := c.Bounds(at.Bounds[0], at.Bounds[1])
 	if err != nil {
 		return nil, mongoerr.New(mongoerr.BadValue, "%v", err)
 	}
@@ -134,7 +151,22 @@ func (r *Router) median(ctx context.Context, a *attempts, s *manifest.State, c *
 	if err != nil {
 		return nil, err
 	}
-	first, err := r.lowest(ctx, a, ns, c, chunk)
+	keys := []shardkey.Pattern{c.Key}
+	if c.CutsWithinKey(r.host.Wall().UnixMilli()) {
+		keys = append(keys, c.Key.RowPattern())
+	}
+	for _, key := range keys {
+		if b, err := r.medianBy(ctx, a, ns, key, chunk, n); b != nil || err != nil {
+			return b, err
+		}
+	}
+	return nil, mongoerr.New(mongoerr.OperationFailed, "chunk [%v, %v) of %s cannot be split: its %d documents have one shard-key value; %s",
+		chunk.MinBSON, chunk.MaxBSON, ns, n, c.IndivisibleRemedy())
+}
+
+// medianBy is a bound of that pattern in the middle of a chunk's n rows; nil: there is none.
+func (r *Router) medianBy(ctx context.Context, a *attempts, ns Namespace, by shardkey.Pattern, chunk *manifest.Chunk, n int64) (*manifest.Bound, error) {
+	first, err := r.lowest(ctx, a, ns, by, chunk)
 	if err != nil {
 		return nil, err
 	}
@@ -146,22 +178,21 @@ func (r *Router) median(ctx context.Context, a *attempts, s *manifest.State, c *
 		if doc == nil {
 			break
 		}
-		key, full, err := c.Key.BoundOf(doc)
+		key, full, err := by.BoundOf(doc)
 		if err == nil && bytes.Compare(key, chunk.Range.Min) > 0 && !bytes.Equal(first, key) {
 			return &manifest.Bound{Key: key, BSON: full}, nil
 		}
 	}
-	return nil, mongoerr.New(mongoerr.OperationFailed, "chunk [%v, %v) of %s cannot be split: its %d documents have one shard-key value; "+
-		"a shard key with one more field makes them divisible", chunk.MinBSON, chunk.MaxBSON, ns, n)
+	return nil, nil
 }
 
 // lowest is the bound below the first row of a chunk.
-func (r *Router) lowest(ctx context.Context, a *attempts, ns Namespace, c *manifest.Collection, chunk *manifest.Chunk) ([]byte, error) {
+func (r *Router) lowest(ctx context.Context, a *attempts, ns Namespace, by shardkey.Pattern, chunk *manifest.Chunk) ([]byte, error) {
 	_, doc, err := r.inChunk(ctx, a, ns, chunk, rpc.Query{KeyOrder: 1, Limit: 1})
 	if err != nil || doc == nil {
 		return nil, err
 	}
-	key, _, err := c.Key.BoundOf(doc)
+	key, _, err := by.BoundOf(doc)
 	return key, err
 }
 
@@ -298,14 +329,14 @@ func (r *Router) MoveRange(ctx context.Context, ns Namespace, min, max bson.Raw,
 
 // chunksIn are the chunks of a range; its end nil: that of the first.
 func chunksIn(s *manifest.State, c *manifest.Collection, min, max bson.Raw) ([]*manifest.Chunk, error) {
-	key, _, err := c.Key.Bound(min)
+	key, _, err := c.Bound(min)
 	if err != nil {
 		return nil, mongoerr.New(mongoerr.BadValue, "%v", err)
 	}
 	if max == nil {
 		return []*manifest.Chunk{s.ChunkOf(c.ID, key)}, nil
 	}
-	want, _, _, err := c.Key.Range(min, max)
+	want, err := c.Bounds(min, max)
 	if err != nil {
 		return nil, mongoerr.New(mongoerr.BadValue, "%v", err)
 	}
@@ -387,7 +418,7 @@ func (r *Router) cutAt(ctx context.Context, ns Namespace, edge bson.Raw, maxTime
 		if err != nil {
 			return nil, err
 		}
-		key, full, err := c.Key.Bound(edge)
+		key, full, err := c.Bound(edge)
 		if err != nil {
 			return nil, mongoerr.New(mongoerr.BadValue, "%v", err)
 		}
@@ -395,7 +426,7 @@ func (r *Router) cutAt(ctx context.Context, ns Namespace, edge bson.Raw, maxTime
 		if len(key) == 0 || bytes.Equal(chunk.Range.Min, key) {
 			return nil, nil
 		}
-		return r.cut(chunk, manifest.Bound{Key: key, BSON: full}), nil
+		return r.cut(c, chunk, manifest.Bound{Key: key, BSON: full})
 	})
 	return err
 }

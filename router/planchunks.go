@@ -43,6 +43,9 @@ func (r *Router) SplitAt(ctx context.Context, ns Namespace, points []bson.Raw, m
 	_, err := r.change(ctx, a, func(s *manifest.State) (changes []manifest.Change, err error) {
 		splits, err := PlanSplits(s, ns, points)
 		for _, split := range splits {
+			if err := r.cuttable(s.CollectionByName(ns.Database, ns.Collection), split.Points...); err != nil {
+				return nil, err
+			}
 			split.ManualUntil = r.host.Wall().Add(manualFor).Unix()
 			changes = append(changes, split)
 		}
@@ -59,7 +62,7 @@ func PlanMerge(s *manifest.State, ns Namespace, bounds [2]bson.Raw) ([]*manifest
 	if err != nil {
 		return nil, err
 	}
-	want, _, _, err := c.Key.Range(bounds[0], bounds[1])
+	want, err := c.Bounds(bounds[0], bounds[1])
 	if err != nil {
 		return nil, mongoerr.New(mongoerr.BadValue, "%v", err)
 	}

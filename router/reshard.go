@@ -105,7 +105,7 @@ func (r *Router) goal(ctx context.Context, ns Namespace, n NewCollection, l Layo
 			if !slices.EqualFunc(uniqueSpecs(&c), kept, bytes.Equal) {
 				return f, mongoerr.New(mongoerr.ConflictingOperationInProg, "unique indexes of %s were created or dropped while it was getting another shard key: try again", ns)
 			}
-			f.Collection = n.over(c)
+			f.Collection = n.over(c, r.host.Wall().UnixMilli())
 			f.Collection.Indexes = without(f.Collection.Indexes, l.surplus)
 			if f.Collection.Zones, f.With, err = l.zones(s, &c, n.Key); err != nil {
 				return f, err

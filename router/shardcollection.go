@@ -13,7 +13,6 @@ import (
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/manifest/shardkey"
-	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 // ShardCollection gives a collection a shard key. One that does not exist is created with
@@ -94,7 +93,7 @@ func (r *Router) shardByID(ctx context.Context, a *attempts, ns Namespace, n New
 		}
 		now := *c
 		now.Sharded, now.Unique, now.Zones = true, n.Unique, zones
-		now.Options = n.optionsOver(c.Options)
+		now = n.switchesOver(now, r.host.Wall().UnixMilli())
 		changes = append(changes, manifest.AlterCollection{Was: *c, Now: now})
 		return append(changes, splitsAt(s, c, sortedPoints(append(zoneEnds(zones), n.Points...)), r.keptUntil(n.Points))...), nil
 	})
@@ -107,13 +106,16 @@ func (r *Router) shardByID(ctx context.Context, a *attempts, ns Namespace, n New
 	return nil
 }
 
-// optionsOver are the options of an existing collection, and what n asks for besides.
-func (n *NewCollection) optionsOver(old bson.Raw) bson.Raw {
+// switchesOver is an existing collection with what n asks for besides.
+func (n *NewCollection) switchesOver(c manifest.Collection, nowMillis int64) manifest.Collection {
 	asked := manifest.Collection{Options: n.Options}
 	if asked.RequiresShardKey() {
-		return manifest.WithRequireShardKey(old, true)
+		c.Options = manifest.WithRequireShardKey(c.Options, true)
 	}
-	return old
+	if n.SplitWithinKey && !c.SplitWithinKey {
+		c = c.WithSplitWithinKey(nowMillis)
+	}
+	return c
 }
 
 // pointsIn are the points strictly inside r.
@@ -157,9 +159,9 @@ func (r *Router) reshape(ctx context.Context, a *attempts, c *manifest.Collectio
 }
 
 // over is an existing collection as n has it.
-func (n *NewCollection) over(c manifest.Collection) manifest.Collection {
+func (n *NewCollection) over(c manifest.Collection, nowMillis int64) manifest.Collection {
 	c.Key, c.Sharded, c.Unique = n.Key, true, n.Unique
-	c.Options = n.optionsOver(c.Options)
+	c = n.switchesOver(c, nowMillis)
 	for _, x := range n.Indexes {
 		if !slices.ContainsFunc(c.Indexes, func(old manifest.Index) bool { return old.Name == x.Name }) {
 			c.Indexes = append(slices.Clone(c.Indexes), x)
@@ -177,7 +179,7 @@ func (r *Router) reshapeMarked(ctx context.Context, a *attempts, s *manifest.Sta
 		return err
 	}
 	reshape := manifest.ReshapeCollection{Collection: c.WithoutReshaping(), Owners: owners}
-	reshape.Collection = n.over(reshape.Collection)
+	reshape.Collection = n.over(reshape.Collection, r.host.Wall().UnixMilli())
 	for chunk := range s.Chunks(c.ID) {
 		if len(chunk.Refs) > 0 {
 			return errHoldsDocuments

@@ -116,7 +116,7 @@ func (c *collection) content() string {
 
 func (c *collection) oneValue(x *item) string {
 	if x.jumbo() {
-		return ", of one shard-key value: a shard key with one more field makes it divisible"
+		return ", of one shard-key value: " + c.info.IndivisibleRemedy()
 	}
 	return ""
 }
@@ -134,7 +134,7 @@ func (g *group) indivisible(from *shard) string {
 	}
 	text := fmt.Sprintf("too few chunks: %s has %s more than another in %d of them, and moving one whole does not make it better", from.id, size(g.spread()), chunks)
 	if values > 0 {
-		text += fmt.Sprintf("; %d with a single shard-key value: refineCollectionShardKey with one more field makes that divisible", values)
+		text += fmt.Sprintf("; %d with a single shard-key value: %s", values, g.c.info.IndivisibleRemedy())
 	}
 	return text
 }

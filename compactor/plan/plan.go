@@ -152,7 +152,7 @@ func (p *planner) collection(c *manifest.Collection) (cuts, merges []Job, hot []
 			left.chunk = nil
 			continue
 		}
-		job, ok := p.cut(m, target)
+		job, ok := p.cut(c, m, target)
 		switch {
 		case ok && split:
 			cuts, left.chunk = append(cuts, job), nil
@@ -209,7 +209,7 @@ func Stored(c *manifest.Chunk) int64 {
 }
 
 // cut is how the chunk should be cut, if it should.
-func (p *planner) cut(m measured, target int64) (job Job, ok bool) {
+func (p *planner) cut(coll *manifest.Collection, m measured, target int64) (job Job, ok bool) {
 	if m.load == nil && m.size < target/4*3 {
 		return job, false
 	}
@@ -218,16 +218,16 @@ func (p *planner) cut(m measured, target int64) (job Job, ok bool) {
 		l = *m.load
 	}
 	c, size := m.chunk, m.size
-	if job, ok = p.cutWhole(c, l, size, target); ok {
+	if job, ok = p.cutWhole(coll, c, l, size, target); ok {
 		job.Chunks, job.Bytes, job.InMemory = []*manifest.Chunk{c}, size, l.UnflushedBytes
 	}
 	return job, ok
 }
 
-func (p *planner) cutWhole(c *manifest.Chunk, l rpc.ChunkLoad, size, target int64) (job Job, ok bool) {
+func (p *planner) cutWhole(coll *manifest.Collection, c *manifest.Chunk, l rpc.ChunkLoad, size, target int64) (job Job, ok bool) {
 	tail := l.TailShare >= p.set.TailShare && l.Inserts >= p.set.TailInserts
 	switch {
-	case c.Flags&manifest.ChunkIndivisible != 0 && size < regrown(c.Indivisible.Bytes, target):
+	case p.indivisible(coll, c) && size < regrown(c.Indivisible.Bytes, target):
 		return job, false
 	case tail && size >= target/4*3 && size < target/2*3:
 		job.Kind = SplitAhead
@@ -244,6 +244,12 @@ func (p *planner) cutWhole(c *manifest.Chunk, l rpc.ChunkLoad, size, target int6
 		return job, true
 	}
 	return job, false
+}
+
+// indivisible reports whether whoever tried to cut the chunk last could do no more today: a value
+// that could not be cut then can be once chunks are cut inside values.
+func (p *planner) indivisible(coll *manifest.Collection, c *manifest.Chunk) bool {
+	return c.Flags&manifest.ChunkIndivisible != 0 && (coll.WithinKey(c.Indivisible.Value) || !coll.CutsWithinKey(p.now*1000))
 }
 
 // piecesMax bounds the parts of one cut.

@@ -19,8 +19,8 @@ func (s *Commands) balancing() []Command {
 		{Name: "balancerStatus", Help: "whether chunks are moved by themselves, which balancer is active, and what is not balanced", Admin: true, Run: s.balancerStatus},
 		{Name: "balancerCollectionStatus", Help: "whether the chunks of a collection are where they should be, and why not", Admin: true, Run: s.balancerCollectionStatus},
 		{
-			Name: "configureCollectionBalancing", Help: "sets the chunk size of a collection, and whether its small chunks are merged", Admin: true,
-			Fields: []string{"chunkSize", "defragmentCollection", "enableAutoMerger", "enableBalancing"}, Run: s.configureCollectionBalancing,
+			Name: "configureCollectionBalancing", Help: "sets the chunk size of a collection, and whether its chunks are merged, moved, and cut inside a value", Admin: true,
+			Fields: []string{"chunkSize", "defragmentCollection", "enableAutoMerger", "enableBalancing", splitWithinKey}, Run: s.configureCollectionBalancing,
 		},
 		{
 			Name: "setAllowMigrations", Help: "permits or forbids that chunks of a collection change their shard", Admin: true,
@@ -122,7 +122,7 @@ func verdictOf(all []balancing.Verdict, ns string) balancing.Verdict {
 func (s *Commands) configureCollectionBalancing(ctx context.Context, c *call) (bson.Raw, error) {
 	ns := c.qualified(c.fields[0].value)
 	size, sized := c.int("chunkSize"), !absent(c.value("chunkSize"))
-	merge, balance := c.bool("enableAutoMerger"), c.bool("enableBalancing")
+	merge, balance, within := c.bool("enableAutoMerger"), c.bool("enableBalancing"), c.bool(splitWithinKey)
 	switch {
 	case c.bool("defragmentCollection"):
 		c.fail(mongoerr.New(mongoerr.CommandNotSupported, "defragmentCollection is not supported, and not needed: small neighbours are merged by themselves, "+
@@ -145,6 +145,9 @@ func (s *Commands) configureCollectionBalancing(ctx context.Context, c *call) (b
 		}
 		if !absent(c.value("enableBalancing")) {
 			coll.NoBalance = !balance
+		}
+		if !absent(c.value(splitWithinKey)) {
+			return switchWithinKey(coll, within, s.host.Wall().UnixMilli())
 		}
 		return nil
 	}, c.maxTime)

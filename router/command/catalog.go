@@ -31,17 +31,13 @@ func (s *Commands) clusterCatalog(ctx context.Context, c *call, spec bson.RawVal
 }
 
 func catalogEntry(st *manifest.State, coll *manifest.Collection, shards, balancing bool) bson.Raw {
-	options := coll.UserOptions()
-	if options == nil {
-		options = bson.Raw(build().Build())
-	}
 	b := build().
 		AppendString("ns", coll.Namespace()).
 		AppendString("db", coll.Database).
 		AppendString("type", "collection").
 		AppendDocument("idIndex", idIndex).
 		AppendDocument("info", build().AppendBoolean("readOnly", false).AppendBinary("uuid", bson.TypeBinaryUUID, coll.UUID[:]).Build()).
-		AppendDocument("options", options).
+		AppendDocument("options", shownOptions(coll)).
 		AppendBoolean("sharded", coll.Sharded).
 		AppendBoolean("tracked", true)
 	if coll.Sharded {

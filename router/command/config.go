@@ -113,13 +113,8 @@ func configCollections(st *manifest.State) (docs []bson.Raw) {
 			AppendTimestamp("timestamp", uint32(coll.CreatedMillis/1000), uint32(coll.ID)).
 			AppendBinary("uuid", bson.TypeBinaryUUID, coll.UUID[:]).
 			AppendDocument("key", coll.Key.BSON()).
-			AppendBoolean("unique", coll.Unique).
-			AppendBoolean("noBalance", coll.NoBalance)
-		for _, name := range switchNames[1:] {
-			if v, err := coll.Options.LookupErr(name); err == nil {
-				b.AppendValue(name, core(v))
-			}
-		}
+			AppendBoolean("unique", coll.Unique)
+		appendSwitches(b, coll)
 		if !coll.Sharded {
 			b.AppendBoolean("unsplittable", true)
 		}

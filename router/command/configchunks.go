@@ -47,20 +47,20 @@ func appendConfigChunk(doc []byte, coll *manifest.Collection, chunk *manifest.Ch
 	doc = bsoncore.AppendTimestampElement(doc, "lastmod", uint32(chunk.Version>>32), uint32(chunk.Version))
 	if chunk.Flags&manifest.ChunkIndivisible != 0 {
 		doc = bsoncore.AppendBooleanElement(doc, "jumbo", true)
-		doc = appendIndivisible(doc, chunk)
+		doc = appendIndivisible(doc, coll, chunk)
 	}
 	doc, _ = bsoncore.AppendDocumentEnd(doc, start) // start is where AppendDocumentStart said
 	return doc
 }
 
 // appendIndivisible says what fills a chunk that cannot be cut, how much that is, and what helps.
-func appendIndivisible(doc []byte, chunk *manifest.Chunk) []byte {
+func appendIndivisible(doc []byte, coll *manifest.Collection, chunk *manifest.Chunk) []byte {
 	if len(chunk.Indivisible.Value) == 0 {
 		return doc
 	}
 	return bsoncore.AppendDocumentElement(doc, "granary", build().
 		AppendDocument("indivisibleValue", chunk.Indivisible.Value).
 		AppendInt64("bytes", chunk.Indivisible.Bytes).
-		AppendString("remedy", "it moves as it is; to divide it: refineCollectionShardKey with one more field").
+		AppendString("remedy", "it moves as it is; "+coll.IndivisibleRemedy()).
 		Build())
 }

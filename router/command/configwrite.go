@@ -33,7 +33,7 @@ var writable = map[string][]string{
 var instead = map[string]string{
 	"shards":      "sh.addShard and db.adminCommand({ removeShard: NAME }) add and remove shards, sh.addShardToZone makes one a member of a zone",
 	"databases":   "sh.enableSharding records a database, db.dropDatabase() drops one",
-	"collections": "sh.enableBalancing, sh.disableBalancing, sh.enableAutoMerger and configureCollectionBalancing change what can be changed: updates of noBalance, enableAutoMerge, noAutoSplit and maxChunkSizeBytes by _id",
+	"collections": "sh.enableBalancing, sh.disableBalancing, sh.enableAutoMerger and configureCollectionBalancing change what can be changed: updates of noBalance, enableAutoMerge, noAutoSplit, maxChunkSizeBytes and splitWithinKey by _id",
 	"chunks":      "sh.splitAt, sh.moveChunk and mergeChunks change chunks; nothing needs to be repaired by hand here, clearJumboFlag has a cut tried again",
 	"tags":        "sh.updateZoneKeyRange and sh.removeRangeFromZone change zones",
 	"locks":       "there are no locks",
@@ -190,7 +190,7 @@ func (s *Commands) updateCollection(ctx context.Context, c *call, id string, u *
 			return err
 		}
 		x.Modified = 1
-		return flip(coll, doc)
+		return flip(coll, doc, s.host.Wall().UnixMilli())
 	}, c.maxTime)
 	var m *mongoerr.Error
 	if errors.As(err, &m) && m.Code == mongoerr.NamespaceNotFound {
@@ -200,21 +200,28 @@ func (s *Commands) updateCollection(ctx context.Context, c *call, id string, u *
 }
 
 // switchNames are what can be changed in a document of config.collections.
-var switchNames = []string{"noBalance", "permitMigrations", "enableAutoMerge", "noAutoSplit", "maxChunkSizeBytes"}
+var switchNames = []string{"noBalance", "permitMigrations", "enableAutoMerge", "noAutoSplit", "maxChunkSizeBytes", splitWithinKey}
 
 // switches are these fields of a collection; noBalance is always there.
 func switches(coll *manifest.Collection) bson.Raw {
-	b := build().AppendString("_id", coll.Namespace()).AppendBoolean("noBalance", coll.NoBalance)
+	return bson.Raw(appendSwitches(build().AppendString("_id", coll.Namespace()), coll).Build())
+}
+
+func appendSwitches(b *bsoncore.DocumentBuilder, coll *manifest.Collection) *bsoncore.DocumentBuilder {
+	b.AppendBoolean("noBalance", coll.NoBalance)
 	for _, name := range switchNames[1:] {
 		if v, err := coll.Options.LookupErr(name); err == nil {
 			b.AppendValue(name, core(v))
 		}
 	}
-	return bson.Raw(b.Build())
+	if coll.SplitWithinKey {
+		b.AppendBoolean(splitWithinKey, true)
+	}
+	return b
 }
 
 // flip gives a collection the switches of a document.
-func flip(coll *manifest.Collection, doc bson.Raw) error {
+func flip(coll *manifest.Collection, doc bson.Raw, nowMillis int64) error {
 	read := func(name string, other bool) bool {
 		v := doc.Lookup(name)
 		if on, ok := asBool(v); ok {
@@ -235,7 +242,7 @@ func flip(coll *manifest.Collection, doc bson.Raw) error {
 	coll.Options = manifest.WithAutoMerge(coll.Options, read("enableAutoMerge", true))
 	coll.Options = manifest.WithAutoSplit(coll.Options, !read("noAutoSplit", false))
 	coll.Options = manifest.WithChunkSize(coll.Options, size)
-	return nil
+	return switchWithinKey(coll, read(splitWithinKey, false), nowMillis)
 }
 
 // onlyFields refuses fields that mean nothing.

@@ -7,6 +7,7 @@ import (
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/router"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
 // definitions make, list and remove collections and indexes.
@@ -15,10 +16,10 @@ func (s *Commands) definitions() []Command {
 		{
 			Name: "create", Help: "makes a collection", Run: s.create,
 			Fields: []string{"capped", "size", "max", "viewOn", "pipeline", "timeseries", "collation", "validator", "clusteredIndex",
-				"expireAfterSeconds", "changeStreamPreAndPostImages", "encryptedFields", "requireShardKey"},
+				"expireAfterSeconds", "changeStreamPreAndPostImages", "encryptedFields", "requireShardKey", splitWithinKey},
 			Ignored: []string{"autoIndexId", "idIndex", "storageEngine", "indexOptionDefaults", "validationLevel", "validationAction", "flags"},
 		},
-		{Name: "collMod", Help: "changes the options of a collection", Fields: []string{"requireShardKey", "index"}, Run: s.collMod},
+		{Name: "collMod", Help: "changes the options of a collection", Fields: []string{"requireShardKey", splitWithinKey, "index"}, Run: s.collMod},
 		{Name: "drop", Help: "removes a collection", Run: s.drop, Ignored: []string{"collectionUUID"}},
 		{Name: "dropDatabase", Help: "removes a database and its collections", Run: s.dropDatabase},
 		{Name: "listDatabases", Help: "the databases", Admin: true, Fields: []string{"filter", "nameOnly"}, Ignored: []string{"authorizedDatabases"}, Run: s.listDatabases},
@@ -41,25 +42,26 @@ func (s *Commands) create(ctx context.Context, c *call) (bson.Raw, error) {
 		}
 	}
 	c.simpleCollation()
-	options := manifest.WithRequireShardKey(nil, c.bool("requireShardKey"))
+	n := router.NewCollection{Options: manifest.WithRequireShardKey(nil, c.bool("requireShardKey")), SplitWithinKey: c.bool(splitWithinKey)}
 	if c.err != nil {
 		return nil, c.err
 	}
-	if err := s.router.Create(ctx, ns, router.NewCollection{Options: options}, c.maxTime); err != nil {
+	if err := s.router.Create(ctx, ns, n, c.maxTime); err != nil {
 		return nil, err
 	}
 	return okReply(), nil
 }
 
 // collMod changes options. requireShardKey has owners refuse documents that lack a field of
-// the shard key; documents that are there already stay. index: {name, expireAfterSeconds}
-// changes when documents expire.
+// the shard key; documents that are there already stay. splitWithinKey lets a shard-key value
+// span several chunks. index: {name, expireAfterSeconds} changes when documents expire.
 func (s *Commands) collMod(ctx context.Context, c *call) (bson.Raw, error) {
 	ns := c.written()
-	require, given := c.bool("requireShardKey"), !absent(c.value("requireShardKey"))
+	require, within := c.bool("requireShardKey"), c.bool(splitWithinKey)
+	requireGiven, withinGiven := !absent(c.value("requireShardKey")), !absent(c.value(splitWithinKey))
 	index := c.doc("index")
-	if c.err == nil && given && index != nil {
-		c.fail(mongoerr.New(mongoerr.InvalidOptions, "collMod changes an index or requireShardKey: send two commands for both"))
+	if c.err == nil && (requireGiven || withinGiven) && index != nil {
+		c.fail(mongoerr.New(mongoerr.InvalidOptions, "collMod changes an index, or requireShardKey and splitWithinKey: send two commands for both"))
 	}
 	if c.err != nil {
 		return nil, c.err
@@ -67,11 +69,14 @@ func (s *Commands) collMod(ctx context.Context, c *call) (bson.Raw, error) {
 	if index != nil {
 		return s.collModIndex(ctx, c, ns, index)
 	}
-	err := s.router.AlterOptions(ctx, ns, func(options bson.Raw) bson.Raw {
-		if !given {
-			return options
+	err := s.router.AlterOptions(ctx, ns, func(coll *manifest.Collection) error {
+		if requireGiven {
+			coll.Options = manifest.WithRequireShardKey(coll.Options, require)
 		}
-		return manifest.WithRequireShardKey(options, require)
+		if withinGiven {
+			return switchWithinKey(coll, within, s.host.Wall().UnixMilli())
+		}
+		return nil
 	}, c.maxTime)
 	if err != nil {
 		return nil, err
@@ -184,10 +189,7 @@ func (s *Commands) listCollections(ctx context.Context, c *call) (bson.Raw, erro
 }
 
 func describeCollection(coll *manifest.Collection) bson.Raw {
-	options := coll.UserOptions()
-	if options == nil {
-		options = bson.Raw(build().Build())
-	}
+	options := shownOptions(coll)
 	info := build().AppendBoolean("readOnly", false).AppendBinary("uuid", bson.TypeBinaryUUID, coll.UUID[:])
 	b := build().
 		AppendString("name", coll.Name).
@@ -196,6 +198,18 @@ func describeCollection(coll *manifest.Collection) bson.Raw {
 		AppendDocument("info", info.Build()).
 		AppendDocument("idIndex", idIndex)
 	return bson.Raw(b.Build())
+}
+
+// shownOptions are a collection's options as users gave them.
+func shownOptions(coll *manifest.Collection) bson.Raw {
+	options := coll.UserOptions()
+	if options == nil {
+		options = bson.Raw(build().Build())
+	}
+	if coll.SplitWithinKey {
+		options = appended(options, func(d []byte) []byte { return bsoncore.AppendBooleanElement(d, splitWithinKey, true) })
+	}
+	return options
 }
 
 // existing is a collection that must exist.

@@ -226,6 +226,10 @@ func checkUnique(coll *manifest.Collection, x manifest.Index) error {
 	if slices.ContainsFunc(p.Fields, func(f shardkey.Field) bool { return f.Hashed }) {
 		return mongoerr.New(mongoerr.CannotCreateIndex, "a hashed index cannot guarantee uniqueness: use %s", plainIndex(p))
 	}
+	if coll.SplitWithinKey && coll.Sharded && !hasRowKey(coll.Key, p) {
+		return mongoerr.New(mongoerr.CannotCreateIndex, "cannot keep an index over %v of %s unique: with splitWithinKey the documents of one shard-key value %v may be on several shards; "+
+			"a unique index and splitWithinKey exclude each other", p, coll.Namespace(), coll.Key)
+	}
 	if keptUnique(coll.Key, p) {
 		return nil
 	}
@@ -239,6 +243,11 @@ func keptUnique(key, index shardkey.Pattern) bool {
 		slices.EqualFunc(key.Fields, index.Fields[:n], func(a, b shardkey.Field) bool { return a.Path == b.Path }) {
 		return true
 	}
+	return hasRowKey(key, index)
+}
+
+// hasRowKey reports whether an index has all fields of rows' keys, so that it is unique anyway.
+func hasRowKey(key, index shardkey.Pattern) bool {
 	return !slices.ContainsFunc(key.RowPattern().Fields, func(f shardkey.Field) bool { return !index.Has(f.Path) })
 }
 

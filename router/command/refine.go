@@ -43,7 +43,7 @@ func (s *Commands) refineCollectionShardKey(ctx context.Context, c *call) (bson.
 		return nil, mongoerr.New(mongoerr.InvalidOptions, "refineCollectionShardKey shard key %v does not extend the current shard key %v: "+
 			"give the same fields first, and others behind them", key, coll.Key)
 	}
-	if err := s.uniqueUnder(ctx, c, ns, key); err != nil {
+	if err := s.uniqueUnder(ctx, c, ns, key, false); err != nil {
 		return nil, err
 	}
 	index := keyIndexOf(coll, key)
@@ -94,6 +94,9 @@ func boundsUnder(st *manifest.State, coll *manifest.Collection, key shardkey.Pat
 			continue
 		}
 		k, full, err := key.Bound(chunk.MinBSON)
+		if err != nil && coll.WithinKey(chunk.MinBSON) {
+			continue // inside a value of the old key, where the new one has another field
+		}
 		if err != nil {
 			return nil, mongoerr.New(mongoerr.BadValue, "%v", err)
 		}

@@ -104,7 +104,7 @@ func (s *Commands) rewriteCollection(ctx context.Context, c *call) (bson.Raw, er
 }
 
 func (s *Commands) reshard(ctx context.Context, c *call, ns router.Namespace, spec bson.Raw, unique, force bool) (bson.Raw, error) {
-	n, err := s.keyed(ctx, c, ns, spec, unique)
+	n, err := s.keyed(ctx, c, ns, spec, unique, false)
 	if err != nil {
 		return nil, err
 	}

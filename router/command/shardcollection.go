@@ -35,14 +35,14 @@ func (s *Commands) shardCollection(ctx context.Context, c *call) (bson.Raw, erro
 		c.fail(mongoerr.New(mongoerr.InvalidOptions, "shardCollection: presplitHashedZones is not supported: chunks are cut at the ends of zone ranges without it; "+
 			"to cut the hashes within one as well give splitPoints: [{...}, ...]"))
 	}
-	require := c.bool("requireShardKey")
+	require, within := c.bool("requireShardKey"), c.bool(splitWithinKey)
 	if c.err == nil && spec == nil {
 		c.fail(missingField("shardCollection.key"))
 	}
 	if c.err != nil {
 		return nil, c.err
 	}
-	n, err := s.keyed(ctx, c, ns, spec, unique)
+	n, err := s.keyed(ctx, c, ns, spec, unique, within)
 	if err != nil {
 		return nil, err
 	}
@@ -67,8 +67,8 @@ func (s *Commands) shardCollection(ctx context.Context, c *call) (bson.Raw, erro
 
 // keyed is a collection as it is to be under a shard key: with an index of the key, and no
 // unique index that could not be kept under it.
-func (s *Commands) keyed(ctx context.Context, c *call, ns router.Namespace, spec bson.Raw, unique bool) (n router.NewCollection, err error) {
-	n.Unique = unique
+func (s *Commands) keyed(ctx context.Context, c *call, ns router.Namespace, spec bson.Raw, unique, within bool) (n router.NewCollection, err error) {
+	n.Unique, n.SplitWithinKey = unique, within
 	if n.Key, err = shardkey.ParsePattern(spec); err != nil {
 		return n, mongoerr.New(mongoerr.BadValue, "%v", err)
 	}
@@ -78,7 +78,13 @@ func (s *Commands) keyed(ctx context.Context, c *call, ns router.Namespace, spec
 	if name := indexName(n.Key); name != "_id_1" {
 		n.Indexes = []manifest.Index{keyIndex(n.Key, unique)}
 	}
-	return n, s.uniqueUnder(ctx, c, ns, n.Key)
+	if within {
+		asked := manifest.Collection{Database: ns.Database, Name: ns.Collection, Key: n.Key, Sharded: true, Indexes: n.Indexes}
+		if err := switchWithinKey(&asked, true, 0); err != nil {
+			return n, err
+		}
+	}
+	return n, s.uniqueUnder(ctx, c, ns, n.Key, within)
 }
 
 // initialPoints are where a new collection is cut: as asked, and a hashed one in even parts.
@@ -140,7 +146,7 @@ func keyIndex(key shardkey.Pattern, unique bool) manifest.Index {
 
 // uniqueUnder refuses a shard key under which a unique index of the collection could not be
 // kept.
-func (s *Commands) uniqueUnder(ctx context.Context, c *call, ns router.Namespace, key shardkey.Pattern) error {
+func (s *Commands) uniqueUnder(ctx context.Context, c *call, ns router.Namespace, key shardkey.Pattern, within bool) error {
 	st, err := s.router.State(ctx, c.maxTime)
 	if err != nil {
 		return err
@@ -150,7 +156,7 @@ func (s *Commands) uniqueUnder(ctx context.Context, c *call, ns router.Namespace
 		return nil
 	}
 	under := *coll
-	under.Key = key
+	under.Key, under.Sharded, under.SplitWithinKey = key, true, coll.SplitWithinKey || within
 	for _, x := range coll.Indexes {
 		if err := checkUnique(&under, x); err != nil {
 			return err

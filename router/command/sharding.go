@@ -14,7 +14,7 @@ func (s *Commands) sharding() []Command {
 		{Name: "enableSharding", Help: "records a database", Admin: true, Ignored: []string{"primaryShard"}, Run: s.enableSharding},
 		{
 			Name: "shardCollection", Help: "gives a collection a shard key and its first chunks", Admin: true, Run: s.shardCollection,
-			Fields:  []string{"key", "unique", "splitPoints", "numInitialChunks", "collation", "timeseries", "presplitHashedZones", "requireShardKey"},
+			Fields:  []string{"key", "unique", "splitPoints", "numInitialChunks", "collation", "timeseries", "presplitHashedZones", "requireShardKey", splitWithinKey},
 			Ignored: []string{"enforceUniquenessCheck", "implicitlyCreateIndex"},
 		},
 		{
