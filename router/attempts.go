@@ -105,13 +105,19 @@ func (a *attempts) again(ctx context.Context, cause error) error {
 // passing reports whether an error can be gone at the next attempt. An error with a code for
 // clients and no kind is an answer, not a failure to answer.
 func passing(err error) bool {
+	var m *mongoerr.Error
+	return moved(err) || !errors.As(err, &m) && !errors.Is(err, errkind.Corrupt) && !errors.Is(err, errkind.Invalid)
+}
+
+// moved reports whether an error is of a kind that says that things are not where, or as, they were
+// thought to be, or that somebody is too busy at the moment.
+func moved(err error) bool {
 	for _, kind := range []error{errkind.StaleVersion, errkind.Fenced, errkind.Throttled, errkind.UnknownOutcome, errkind.SnapshotUnavailable} {
 		if errors.Is(err, kind) {
 			return true
 		}
 	}
-	var m *mongoerr.Error
-	return !errors.As(err, &m) && !errors.Is(err, errkind.Corrupt) && !errors.Is(err, errkind.Invalid)
+	return false
 }
 
 // progress forgets the failures so far: something was done.

@@ -40,6 +40,8 @@ type NewCollection struct {
 	Only    bool
 	Options bson.Raw
 	Indexes []manifest.Index
+	// SplitWithinKey lets one shard-key value span several chunks.
+	SplitWithinKey bool
 }
 
 // Layout says more about where the documents of a collection go that gets another shard key.
@@ -95,6 +97,7 @@ func (r *Router) creation(s *manifest.State, ns Namespace, n NewCollection) ([]m
 	c := manifest.Collection{
 		UUID: r.uuid(), Database: ns.Database, Name: ns.Collection, Key: n.Key, Sharded: len(n.Key.Fields) > 0,
 		Unique: n.Unique, Options: n.Options, Indexes: n.Indexes, CreatedMillis: r.host.Wall().UnixMilli(),
+		SplitWithinKey: n.SplitWithinKey,
 	}
 	var changes []manifest.Change
 	if !c.Sharded {
@@ -145,12 +148,15 @@ func (r *Router) changeKnown(ctx context.Context, a *attempts, plan func(*manife
 func (r *Router) changeFrom(ctx context.Context, a *attempts, s *manifest.State, plan func(*manifest.State) ([]manifest.Change, error)) (*manifest.State, error) {
 	for {
 		changes, err := plan(s)
-		if err != nil { // of what an owner was asked, perhaps, which was another one meanwhile
+		if moved(err) { // a plan may ask owners
 			if err := a.again(ctx, err); err != nil {
 				return s, err
 			}
 			s = r.root.State()
 			continue
+		}
+		if err != nil {
+			return s, err
 		}
 		if len(changes) == 0 {
 			return s, nil
@@ -377,9 +383,8 @@ func (r *Router) AlterIndexes(ctx context.Context, ns Namespace, create bool, ch
 	return was, s.CollectionByName(ns.Database, ns.Collection), nil
 }
 
-// AlterOptions replaces the options of a collection by what change makes of them, and has
-// its owners see that. Errors: mongoerr NamespaceNotFound, change's.
-func (r *Router) AlterOptions(ctx context.Context, ns Namespace, change func(bson.Raw) bson.Raw, maxTime time.Duration) error {
+// AlterOptions changes the options and switches of a collection, and has its owners see that. Errors: mongoerr NamespaceNotFound, change's.
+func (r *Router) AlterOptions(ctx context.Context, ns Namespace, change func(*manifest.Collection) error, maxTime time.Duration) error {
 	ctx, a, cancel := r.begin(ctx, maxTime)
 	defer cancel()
 	owners := make(map[manifest.ShardID]manifest.CollectionID)
@@ -389,8 +394,8 @@ func (r *Router) AlterOptions(ctx context.Context, ns Namespace, change func(bso
 			return nil, mongoerr.New(mongoerr.NamespaceNotFound, "ns does not exist: %s", ns)
 		}
 		n := *was
-		if n.Options = change(was.Options); bytes.Equal(n.Options, was.Options) {
-			return nil, nil
+		if err := change(&n); err != nil || sameSwitches(&n, was) {
+			return nil, err
 		}
 		for chunk := range s.Chunks(was.ID) {
 			owners[chunk.Shard] = was.ID
