@@ -313,7 +313,7 @@ func (u *Upkeep) warn(seen []plan.HotTail) {
 		h.said = true
 		u.Log.Warn("nearly all inserts go to the upper end of one chunk: its owner takes them alone, however many shards there are",
 			"ns", t.Collection.Namespace(), "key", t.Collection.Key.String(), "share", fmt.Sprintf("%.0f%%", 100*t.Share), "perSecond", int64(t.Inserts),
-			"remedy", "a hashed shard key, or one that begins with a field that does not ascend")
+			"remedy", plan.HotTailRemedy)
 	}
 }
 

@@ -119,7 +119,7 @@ func (s *Base) Bounds(w *writer.Writer) []admission.Bound {
 func (s *Base) answering(w *writer.Writer) *command.Options {
 	return &command.Options{
 		Address: s.options.Address, Program: s.options.Program, Log: s.log, Gate: s.Gate, Sorts: s.sorts,
-		Alarm: s.Alarm, Bounds: func() []admission.Bound { return s.Bounds(w) }, Verdicts: s.verdicts,
+		Alarm: s.Alarm, Bounds: func() []admission.Bound { return s.Bounds(w) }, Verdicts: s.verdicts, HotTails: s.hotTails,
 	}
 }
 
@@ -139,6 +139,18 @@ func (s *Base) verdicts(st *manifest.State) []balancing.Verdict {
 	return policy.Make(policy.Input{
 		State: st, Settings: balancing.Of(st), NowMillis: s.host.Wall().UnixMilli(), Failures: last.Failures,
 	}).Verdicts
+}
+
+// hotTails are what this process's upkeep says of collections whose inserts go to one chunk.
+func (s *Base) hotTails() map[string]string {
+	if s.upkeep == nil {
+		return nil
+	}
+	said := make(map[string]string)
+	for _, h := range s.upkeep.HotTails() {
+		said[h.Collection.Namespace()] = h.String()
+	}
+	return said
 }
 
 // pulseEvery is the time after which a process that has not read the root for any other reason

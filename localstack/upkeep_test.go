@@ -371,6 +371,8 @@ func TestAHotTailIsCutAheadAndWarnedOf(t *testing.T) {
 		y.want("ahead", y.log.count("inserts a second come at its upper end") >= 5, "%d cuts", y.log.count("inserts a second come at its upper end"))
 		hot := y.stack.Upkeep().HotTails()
 		y.want("told", len(hot) == 1 && math.Abs(hot[0].Share-1) < 0.1, "%+v", hot)
+		said := do(t, y.stack, "admin", bson.D{{Key: "balancerCollectionStatus", Value: "shop.orders"}}).Lookup("hotTail").String()
+		y.want("told to clients", strings.Contains(said, "a second, go to the upper end of one chunk, on shard0"), "%s", said)
 		if n := count(t, y.stack); n != 3000 {
 			t.Errorf("%d documents of 3000", n)
 		}

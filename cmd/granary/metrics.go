@@ -116,6 +116,7 @@ var (
 	reachDesc    = desc("operations_total", "Operations and statements by the shards that they had to ask: one, some or all.", "ns", "op", "shards")
 	shareDesc    = desc("targeted_share", "Part of a collection's operations that did not have to ask all shards.", "ns")
 	shapesDesc   = desc("broadcasts", "The most frequent kinds of operations that had to ask all shards, without values.", "ns", "op", "shape")
+	hotDesc      = desc("hot_tail_share", "Part of a collection's inserts that go to the upper end of one chunk of this process, where nearly all do.", "ns", "shard")
 	limitDesc    = desc("memtable_limit_bytes", "At this much, writes wait.")
 )
 
@@ -221,6 +222,11 @@ func (m *metered) collectBase(out chan<- prometheus.Metric, b *localstack.Base) 
 	counter(out, alarmDesc, float64(b.Alarm.Found().Count))
 	gauge(out, storeAgeDesc, b.SinceStore().Seconds())
 	gauge(out, cacheDesc, float64(b.Cache.Used()))
+	if u := b.Upkeep(); u != nil {
+		for _, h := range u.HotTails() {
+			gauge(out, hotDesc, h.Share, h.Collection.Namespace(), string(h.Chunk.Shard))
+		}
+	}
 	for _, n := range append(b.Bounds(m.writer.Load()), b.Gate.Bound()) {
 		gauge(out, usedDesc, float64(n.Used), n.Name)
 		gauge(out, boundDesc, float64(n.Limit), n.Name)

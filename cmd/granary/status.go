@@ -29,6 +29,16 @@ type status struct {
 	// Collections that are getting another shard key, as their routers said last.
 	Resharding []reshardStatus  `json:"resharding"`
 	Compaction compactionStatus `json:"compaction"`
+	// Collections of which nearly all inserts go to the upper end of one chunk, as the holders say.
+	HotTails []hotTailStatus `json:"hotTails"`
+}
+
+type hotTailStatus struct {
+	Namespace string           `json:"ns"`
+	Shard     manifest.ShardID `json:"shard"`
+	Share     float64          `json:"share"`
+	PerSecond float64          `json:"insertsPerSecond"`
+	Says      string           `json:"says"`
 }
 
 type reshardStatus struct {
@@ -147,6 +157,7 @@ func runStatus(ctx context.Context, cmd *cli.Command) error {
 			return err
 		}
 		s.ask(ctx, ask, root.State())
+		s.askLoads(ctx, ask, root.State())
 		if err := show(cmd, s, first); err != nil || !cmd.Bool("watch") {
 			return err
 		}
@@ -182,7 +193,7 @@ func onTerminal(w io.Writer) bool {
 func statusOf(state *manifest.State) status {
 	s := status{
 		Cluster: fmt.Sprintf("%x", state.ClusterID()), Version: state.Version(), Alarms: []alarmStatus{}, Shards: []shardStatus{}, Collections: []collectionStatus{},
-		Takeovers: []takeoverStatus{}, Moves: []moveStatus{}, Resharding: []reshardStatus{},
+		Takeovers: []takeoverStatus{}, Moves: []moveStatus{}, Resharding: []reshardStatus{}, HotTails: []hotTailStatus{},
 	}
 	names := map[manifest.ShardStatus]string{manifest.ShardFree: "free", manifest.ShardHeld: "held", manifest.ShardDraining: "draining"}
 	at := map[manifest.ShardID]int{}

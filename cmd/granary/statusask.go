@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
+	"github.com/granarydb/granary/compactor/plan"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/host"
 )
@@ -54,6 +55,39 @@ func (s *status) ask(ctx context.Context, a asker, state *manifest.State) {
 		if sh := &s.Shards[i]; sh.Address != "" {
 			sh.answered(replies[sh.Address], state.Shard(sh.ID))
 		}
+	}
+}
+
+// askLoads asks every holder that has an address what is asked of its chunks, and adds the hot
+// tails. Who does not answer has said so to ask.
+func (s *status) askLoads(ctx context.Context, a asker, state *manifest.State) {
+	loads := make(plan.Loads)
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for _, h := range state.Shards() {
+		if h.Status == manifest.ShardFree || h.Address == "" {
+			continue
+		}
+		all.Go(func() {
+			owner, err := a.Dial(h.ID, h.Holder, h.Address)
+			if err != nil {
+				return
+			}
+			reply, err := owner.Loads(ctx, &rpc.LoadsRequest{Header: rpc.Header{Shard: h.ID, Deadline: askWait}})
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, l := range reply.Chunks {
+				loads[l.ID] = l
+			}
+		})
+	}
+	all.Wait()
+	nobodys := func(manifest.ShardID) bool { return false } // nothing is to be done here
+	for _, t := range plan.Make(state, nobodys, loads, 0, plan.Settings{}).HotTails {
+		s.HotTails = append(s.HotTails, hotTailStatus{t.Collection.Namespace(), t.Chunk.Shard, t.Share, t.Inserts, t.String()})
 	}
 }
 
@@ -113,6 +147,12 @@ func printStatus(out io.Writer, s status) error {
 			rows = "~" + rows
 		}
 		fmt.Fprintf(w, "%s\t%s\t%t\t%d\t%s\t%d\n", c.Namespace, c.Key, c.Sharded, c.Chunks, rows, c.Bytes)
+	}
+	if len(s.HotTails) > 0 {
+		fmt.Fprintln(w, "\nHOT TAIL\tSHARD\tSAYS")
+		for _, h := range s.HotTails {
+			fmt.Fprintf(w, "%s\t%s\t%s\n", h.Namespace, h.Shard, h.Says)
+		}
 	}
 	if len(s.Resharding) > 0 {
 		fmt.Fprintln(w, "\nRESHARDING\tKEY\tPHASE\tROWS\tOF\tBYTES\tSECONDS\tSAID AT")

@@ -87,6 +87,15 @@ type HotTail struct {
 	Share, Inserts float64
 }
 
+// HotTailRemedy is what helps against a hot tail.
+const HotTailRemedy = "a hashed shard key, or one that begins with a field that does not ascend"
+
+// String says it to people.
+func (h HotTail) String() string {
+	return fmt.Sprintf("%.0f%% of the inserts, %.0f a second, go to the upper end of one chunk, on %s: its owner takes them alone, however many shards there are; what helps is %s",
+		100*h.Share, h.Inserts, h.Chunk.Shard, HotTailRemedy)
+}
+
 // Loads are the loads of chunks, as their owners told them.
 type Loads map[manifest.ChunkID]rpc.ChunkLoad
 

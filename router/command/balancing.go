@@ -107,7 +107,11 @@ func (s *Commands) balancerCollectionStatus(ctx context.Context, c *call) (bson.
 	if !v.Balanced() {
 		b.AppendString("firstComplianceViolation", v.Violation).AppendDocument("details", build().AppendString("reason", v.Sentence).Build())
 	}
-	return ok(b.AppendString("why", v.Sentence)), nil
+	b.AppendString("why", v.Sentence)
+	if hot, known := s.options.HotTails()[ns.String()]; known {
+		b.AppendString("hotTail", hot)
+	}
+	return ok(b), nil
 }
 
 func verdictOf(all []balancing.Verdict, ns string) balancing.Verdict {

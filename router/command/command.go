@@ -64,6 +64,9 @@ type Options struct {
 	// Bounds are what serverStatus shows of the bounds of this process, besides the Gate's;
 	// nil: none.
 	Bounds func() []admission.Bound
+	// HotTails are the collections of which nearly all inserts go to the upper end of one chunk,
+	// by namespace, as far as this process knows, each with a sentence about it; nil: none.
+	HotTails func() map[string]string
 	// Verdicts tell how the collections of a root stand, by a balancer's rules; nil: none is
 	// known.
 	Verdicts func(*manifest.State) []balancing.Verdict
@@ -90,6 +93,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Verdicts == nil {
 		o.Verdicts = func(*manifest.State) []balancing.Verdict { return nil }
+	}
+	if o.HotTails == nil {
+		o.HotTails = func() map[string]string { return nil }
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -136,8 +142,9 @@ type Commands struct {
 	started time.Duration // Mono
 	counts  opCounts
 
-	underway underway
-	topology topology
+	underway  underway
+	topology  topology
+	latencies latencies
 }
 
 // opCounts are MongoDB's opcounters.
@@ -269,7 +276,8 @@ func (s *Commands) run(ctx context.Context, m *wire.Request, p peer) (bson.Raw, 
 		defer cancel()
 		ctx = limited
 	}
-	defer s.underway.end(s.underway.begin(c, s.host.Mono()))
+	began := s.host.Mono()
+	defer s.underway.end(s.underway.begin(c, began))
 	reply, err := cmd.Run(ctx, c)
 	if err == nil && c.err != nil {
 		err = c.err
@@ -281,6 +289,7 @@ func (s *Commands) run(ctx context.Context, m *wire.Request, p peer) (bson.Raw, 
 	if reply == nil {
 		return nil, fmt.Errorf("command %s gave no reply", cmd.Name)
 	}
+	s.latencies.took(c, s.host.Mono()-began)
 	return reply, nil
 }
 

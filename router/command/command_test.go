@@ -115,7 +115,7 @@ var masks = []struct {
 	{regexp.MustCompile(`\{"\$timestamp":\{"t":[0-9]+,"i":([0-9]+)\}\}`), `TIMESTAMP($1)`},
 	{regexp.MustCompile(`(cursor id |cursor )[0-9]{6,}`), `${1}N`},
 	{regexp.MustCompile(`"id":[1-9][0-9]{5,}`), `"id":N`},
-	{regexp.MustCompile(`"(pid|resident|virtual|numCores|rootVersion|sizeOnDisk|totalSize)":[0-9]+`), `"$1":N`},
+	{regexp.MustCompile(`"(pid|resident|virtual|numCores|rootVersion|sizeOnDisk|totalSize|latency)":[0-9]+`), `"$1":N`},
 	{regexp.MustCompile(`\[([0-9]{9,},?)+\]`), `[IDS]`},
 	{regexp.MustCompile(`"(currentOpTime|opid|secs_running|microsecs_running)":("[^"]*"|[0-9]+)`), `"$1":N`},
 }

@@ -191,6 +191,8 @@ func configVersion(st *manifest.State) []bson.Raw {
 	return []bson.Raw{bson.Raw(build().AppendInt32("_id", 1).AppendObjectID("clusterId", cluster).Build())}
 }
 
+// configMongos shows the router that is asked. Routers write nothing anywhere, so that there can be
+// any number of them at no cost, also one for each call of a function: there is no list of them.
 func (s *Commands) configMongos() []bson.Raw {
 	return []bson.Raw{bson.Raw(build().
 		AppendString("_id", s.options.Address).

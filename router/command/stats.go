@@ -154,13 +154,13 @@ func (s *Commands) collStatsStage(ctx context.Context, c *call, ns router.Namesp
 	}
 	st := s.router.Root().State()
 	var docs []bson.Raw
-	for _, f := range figures {
+	for i, f := range figures {
 		b := build().AppendString("ns", ns.String())
 		if h := st.Shard(f.Shard); h != nil {
 			b.AppendString("shard", string(f.Shard)).AppendString("host", shardHost(h)[len(h.ID)+1:])
 		}
 		b.AppendDateTime("localTime", s.host.Wall().UnixMilli())
-		if err := s.appendAsked(b, ns, f, coll, spec); err != nil {
+		if err := s.appendAsked(b, ns, f, coll, spec, i == 0); err != nil {
 			return nil, err
 		}
 		docs = append(docs, bson.Raw(b.Build()))
@@ -169,7 +169,7 @@ func (s *Commands) collStatsStage(ctx context.Context, c *call, ns router.Namesp
 }
 
 // appendAsked adds the parts of $collStats that were asked for.
-func (s *Commands) appendAsked(b *bsoncore.DocumentBuilder, ns router.Namespace, f router.ShardFigures, coll *manifest.Collection, spec bson.Raw) error {
+func (s *Commands) appendAsked(b *bsoncore.DocumentBuilder, ns router.Namespace, f router.ShardFigures, coll *manifest.Collection, spec bson.Raw, first bool) error {
 	es, err := spec.Elements()
 	if err != nil {
 		return err
@@ -190,7 +190,10 @@ func (s *Commands) appendAsked(b *bsoncore.DocumentBuilder, ns router.Namespace,
 			b.AppendDocument("storageStats", one.append(build(), coll, scale).Build())
 		case "count":
 			b.AppendInt64("count", f.Documents)
-		case "latencyStats", "queryExecStats":
+		case "latencyStats":
+			histograms, _ := asBool(arg.Lookup("histograms"))
+			s.appendLatency(b, ns, first, histograms)
+		case "queryExecStats":
 			b.AppendDocument(e.Key(), build().Build())
 		default:
 			return mongoerr.New(40168, "unrecognized option to $collStats: %s", e.Key())
