@@ -42,6 +42,9 @@ type NewCollection struct {
 	Indexes []manifest.Index
 	// SplitWithinKey lets one shard-key value span several chunks.
 	SplitWithinKey bool
+	// Again is the command to send again when this process dies while it writes the documents of
+	// the collection anew (Abandoned); nil: nobody does.
+	Again bson.Raw
 }
 
 // Layout says more about where the documents of a collection go that gets another shard key.

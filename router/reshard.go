@@ -13,6 +13,7 @@ import (
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/manifest/shardkey"
+	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 // Resharding is a collection with documents that this router is giving another shard key.
@@ -41,7 +42,7 @@ func (r *Router) Reshard(ctx context.Context, ns Namespace, n NewCollection, l L
 		limited, cancel = r.host.WithTimeout(ctx, maxTime)
 		defer cancel()
 	}
-	limited, job, err := r.startResharding(limited, ns, n.Key)
+	limited, job, err := r.startResharding(limited, ns, n.Key, n.Again)
 	if err != nil {
 		return err
 	}
@@ -173,10 +174,10 @@ func (r *Router) flushAll(ctx context.Context, s *manifest.State, c *manifest.Co
 
 // startResharding refuses a collection that this router works on already at once; of what
 // others do the job hears when it registers.
-func (r *Router) startResharding(ctx context.Context, ns Namespace, key shardkey.Pattern) (context.Context, *Resharding, error) {
+func (r *Router) startResharding(ctx context.Context, ns Namespace, key shardkey.Pattern, again bson.Raw) (context.Context, *Resharding, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	job := &Resharding{ID: int64(r.host.Uint64() >> 33), ns: ns.String(), cancel: cancel, done: make(chan struct{})}
-	job.Progress = reshard.NewProgress(r.host, job.ns, key, job.ID)
+	job.Progress = reshard.NewProgress(r.host, job.ns, key, job.ID, again)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.resharding == nil {

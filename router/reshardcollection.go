@@ -12,6 +12,7 @@ import (
 	"github.com/granarydb/granary/chunkstore/reshard"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/shardkey"
+	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 // ReshardCollection gives a sharded collection another shard key, and its chunks other places.
@@ -36,9 +37,9 @@ func (r *Router) ReshardCollection(ctx context.Context, ns Namespace, n NewColle
 
 // UnshardCollection makes a sharded collection an unsharded one, all of it on one shard, the
 // one with the fewest chunks if "". Its documents are written anew in the order of _id, as when
-// it got its key. Errors: as Reshard, DuplicateKey when two of its documents have one _id;
+// it got its key; again is as in NewCollection. Errors: as Reshard, DuplicateKey when two of its documents have one _id;
 // mongoerr NamespaceNotSharded, ShardNotFound.
-func (r *Router) UnshardCollection(ctx context.Context, ns Namespace, to manifest.ShardID, keep, maxTime time.Duration) error {
+func (r *Router) UnshardCollection(ctx context.Context, ns Namespace, to manifest.ShardID, keep time.Duration, again bson.Raw, maxTime time.Duration) error {
 	if _, err := r.sharded(ctx, ns, maxTime); err != nil {
 		return err
 	}
@@ -53,7 +54,7 @@ func (r *Router) UnshardCollection(ctx context.Context, ns Namespace, to manifes
 	if err := known(s, to); err != nil {
 		return err
 	}
-	return r.Reshard(ctx, ns, NewCollection{Key: idKey}, Layout{Unsharded: true, Homes: []manifest.ShardID{to}, Zones: []ZoneBounds{}, Keep: keep}, maxTime)
+	return r.Reshard(ctx, ns, NewCollection{Key: idKey, Again: again}, Layout{Unsharded: true, Homes: []manifest.ShardID{to}, Zones: []ZoneBounds{}, Keep: keep}, maxTime)
 }
 
 // sharded is a collection that must be, in a root that was just read.

@@ -12,15 +12,16 @@ import (
 	"github.com/granarydb/granary/chunkstore/reshard"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/shardkey"
+	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 // UndoReshard gives a collection the key, the chunks and the zones back that it had before it got
 // its present key, as long as that is kept (Layout.Keep). When no document was written since, the
 // old chunks are put back in one commit: restored is true. Otherwise the collection is rewritten
 // under its old key, online, with all that was written since; what it was before is then kept
-// for keep. Indexes and options stay as they are now. Errors: as Reshard; mongoerr
+// for keep; again is as in NewCollection. Indexes and options stay as they are now. Errors: as Reshard; mongoerr
 // IllegalOperation when nothing is kept.
-func (r *Router) UndoReshard(ctx context.Context, ns Namespace, keep, maxTime time.Duration) (restored bool, err error) {
+func (r *Router) UndoReshard(ctx context.Context, ns Namespace, keep time.Duration, again bson.Raw, maxTime time.Duration) (restored bool, err error) {
 	s, err := r.State(ctx, maxTime)
 	if err != nil {
 		return false, err
@@ -40,11 +41,11 @@ func (r *Router) UndoReshard(ctx context.Context, ns Namespace, keep, maxTime ti
 	if err != nil {
 		return false, err
 	}
-	if err = r.restore(ctx, ns, old.Key, surplus, maxTime); !errors.Is(err, reshard.ErrWritten) {
+	if err = r.restore(ctx, ns, old.Key, surplus, again, maxTime); !errors.Is(err, reshard.ErrWritten) {
 		return err == nil, err
 	}
 	n, l := asItWas(s, pinned, old)
-	l.Keep, l.surplus = keep, surplus
+	n.Again, l.Keep, l.surplus = again, keep, surplus
 	return false, r.Reshard(ctx, ns, n, l, maxTime)
 }
 
@@ -73,14 +74,14 @@ func without(indexes []manifest.Index, name string) []manifest.Index {
 }
 
 // restore puts the collection back without a rewrite, if nothing was written.
-func (r *Router) restore(ctx context.Context, ns Namespace, key shardkey.Pattern, surplus string, maxTime time.Duration) (err error) {
+func (r *Router) restore(ctx context.Context, ns Namespace, key shardkey.Pattern, surplus string, again bson.Raw, maxTime time.Duration) (err error) {
 	limited := ctx
 	if maxTime > 0 {
 		var cancel context.CancelFunc
 		limited, cancel = r.host.WithTimeout(ctx, maxTime)
 		defer cancel()
 	}
-	limited, job, err := r.startResharding(limited, ns, key)
+	limited, job, err := r.startResharding(limited, ns, key, again)
 	if err != nil {
 		return err
 	}

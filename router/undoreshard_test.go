@@ -47,7 +47,7 @@ func TestAReshardingIsUndoneWithoutARewrite(t *testing.T) {
 				c.Commit(manifest.Split{Chunk: s.ChunkOf(coll().ID, k).At(), Points: []manifest.Bound{{Key: k, BSON: full}}})
 			}
 			c.Reset()
-			restored, err := c.NewRouter(small).UndoReshard(ctx, ns, 0, 0)
+			restored, err := c.NewRouter(small).UndoReshard(ctx, ns, 0, nil, 0)
 			if err != nil || !restored {
 				t.Fatalf("restored %t, %v", restored, err)
 			}
@@ -72,7 +72,7 @@ func TestAReshardingIsUndoneWithoutARewrite(t *testing.T) {
 }
 
 func undo(r *router.Router) error {
-	_, err := r.UndoReshard(context.Background(), ns, 0, 0)
+	_, err := r.UndoReshard(context.Background(), ns, 0, nil, 0)
 	return err
 }
 
@@ -89,7 +89,7 @@ func TestUndoingLosesNoWrite(t *testing.T) {
 			t.Fatal(err)
 		}
 		write(t, c.Router, insertOf(t, `{"_id": 1000, "k": 5}`))
-		restored, err := c.Router.UndoReshard(ctx, ns, time.Hour, 0)
+		restored, err := c.Router.UndoReshard(ctx, ns, time.Hour, nil, 0)
 		if err != nil || restored {
 			t.Fatalf("restored %t, %v", restored, err)
 		}
@@ -99,7 +99,7 @@ func TestUndoingLosesNoWrite(t *testing.T) {
 		}
 		tr := begin(t, c, 3, true)
 		_ = c.Host.Sleep(ctx, 200*time.Millisecond)
-		if _, err := c.NewRouter(small).UndoReshard(ctx, ns, 0, 0); err != nil { // what was undone comes back
+		if _, err := c.NewRouter(small).UndoReshard(ctx, ns, 0, nil, 0); err != nil { // what was undone comes back
 			t.Error(err)
 		}
 		_ = c.Host.Sleep(ctx, 200*time.Millisecond)

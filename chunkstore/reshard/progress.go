@@ -27,8 +27,13 @@ type Progress struct {
 type Seen struct {
 	Namespace string
 	Key       shardkey.Pattern
+	// Collection is which one had the name when it began; 0: it has not.
+	Collection manifest.CollectionID
 	// Op is the number by which it can be ended; 0: none.
 	Op int64
+	// Again is the command that began it, for who takes it up when its process has died; nil:
+	// nobody does.
+	Again bson.Raw
 	// Phase is register, read, write, verify, catchUp, switch, done or failed.
 	Phase string
 	// Rows and Bytes were read from the old chunks, of about these totals; Round is how often
@@ -49,9 +54,15 @@ type Seen struct {
 }
 
 // NewProgress begins one.
-func NewProgress(h host.Host, ns string, key shardkey.Pattern, op int64) *Progress {
-	return &Progress{host: h, ns: ns, start: h.Mono(), seen: Seen{Namespace: ns, Key: key, Op: op, Phase: "register"}}
+func NewProgress(h host.Host, ns string, key shardkey.Pattern, op int64, again bson.Raw) *Progress {
+	if len(again) > againMax {
+		again = nil
+	}
+	return &Progress{host: h, ns: ns, start: h.Mono(), seen: Seen{Namespace: ns, Key: key, Op: op, Again: again, Phase: "register"}}
 }
+
+// againMax bounds the command that a record carries: the record is in the root.
+const againMax = 16 << 10
 
 // Hurry has the job switch after the round that it is in, however long that was.
 func (p *Progress) Hurry() { p.change(func(s *Seen) { s.Hurried = true }) }
@@ -91,9 +102,10 @@ func (p *Progress) change(f func(*Seen)) {
 // dead (manifest.EndResharding).
 func (p *Progress) body(job manifest.JobID, segments, nowMillis int64) bson.Raw {
 	s := p.Seen()
-	return bson.Raw(bsoncore.NewDocumentBuilder().
+	b := bsoncore.NewDocumentBuilder().
 		AppendBinary("job", bson.TypeBinaryGeneric, job[:]).
 		AppendInt64("segments", segments).
+		AppendInt64("collection", int64(s.Collection)).
 		AppendDocument("key", bsoncore.Document(s.Key.BSON())).
 		AppendString("phase", s.Phase).
 		AppendInt64("rows", s.Rows).AppendInt64("rowsTotal", s.RowsTotal).
@@ -103,7 +115,11 @@ func (p *Progress) body(job manifest.JobID, segments, nowMillis int64) bson.Raw 
 		AppendInt64("secsLeft", int64(s.Left/time.Second)).
 		AppendInt64("op", s.Op).
 		AppendBoolean("hurry", s.Hurried).
-		AppendDateTime("at", nowMillis).Build())
+		AppendDateTime("at", nowMillis)
+	if s.Again != nil {
+		b.AppendDocument("again", bsoncore.Document(s.Again))
+	}
+	return bson.Raw(b.Build())
 }
 
 func hurry(body bson.Raw) bool {
@@ -120,8 +136,9 @@ func Recorded(ns string, body bson.Raw) (Seen, error) {
 		return Seen{}, fmt.Errorf("the record of the resharding of %s: %w: key: %w", ns, errkind.Corrupt, err)
 	}
 	phase, _ := body.Lookup("phase").StringValueOK()
+	again, _ := body.Lookup("again").DocumentOK()
 	return Seen{
-		Namespace: ns, Key: key, Op: number("op"), Phase: phase, Hurried: hurry(body), Round: int(number("round")),
+		Namespace: ns, Key: key, Collection: manifest.CollectionID(number("collection")), Again: again, Op: number("op"), Phase: phase, Hurried: hurry(body), Round: int(number("round")),
 		Rows: number("rows"), RowsTotal: number("rowsTotal"), Bytes: number("bytes"), BytesTotal: number("bytesTotal"),
 		Running: time.Duration(number("secsRunning")) * time.Second, Left: time.Duration(number("secsLeft")) * time.Second,
 	}, nil

@@ -39,6 +39,7 @@ func (w *work) register(ctx context.Context) error {
 		}
 		w.reserved = reserveAhead
 		w.coll, w.id, w.job = c.WithoutReshaping(), s.NextCollection(), w.Host.ID16()
+		w.progress.change(func(p *Seen) { p.Collection = c.ID })
 		builds := w.id
 		if w.restores != nil {
 			w.id, builds = w.restores.ID, 0 // it had an id

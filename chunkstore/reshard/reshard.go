@@ -59,7 +59,8 @@
 // change any more, and expels the job, and so does GC after ten minutes: from then on nothing of
 // it can be committed. The names of its segments follow from its id and a number, and the
 // record says how many there may be: so all that it stored is given to GC without a listing. What
-// it had done is done again; nothing of the collection was changed. A commit whose outcome is unknown is neither: nothing is cleaned up.
+// it had done is done again, nothing of the collection was changed; a record that says what was asked
+// for (Seen.Again) lets another router do that by itself. A commit whose outcome is unknown is neither: nothing is cleaned up.
 //
 // # Undone
 //
@@ -205,7 +206,7 @@ const segmentCache = 16 << 20
 // UnknownOutcome; those of bucket and root.
 func Run(ctx context.Context, c Config, ns string, goal Goal, progress *Progress) (*manifest.State, error) {
 	if progress == nil {
-		progress = NewProgress(c.Host, ns, goal.Key, 0)
+		progress = NewProgress(c.Host, ns, goal.Key, 0, nil)
 	}
 	w := start(c, goal, progress)
 	s, err := w.run(ctx)

@@ -39,7 +39,7 @@ func alone(t testing.TB, s Settings) (*work, *layer.Metered) {
 	key := shardkey.Pattern{Fields: []shardkey.Field{{Path: "k"}}}
 	return &work{
 		Config: Config{Root: manifest.NewRoot(bucket.NewCell(b), h, nil), Bucket: b, Host: h, Settings: s.withDefaults()},
-		goal:   Goal{Key: key}, store: store, progress: NewProgress(h, "db.c", key, 0), job: h.ID16(), id: 7, reserved: 1 << 20,
+		goal:   Goal{Key: key}, store: store, progress: NewProgress(h, "db.c", key, 0, nil), job: h.ID16(), id: 7, reserved: 1 << 20,
 		image: &image{}, carried: writer.NewCarried(7, key), beat: h.Mono() + time.Hour,
 	}, b
 }

@@ -113,18 +113,39 @@ func (r *resharded) killed(rng *rand.Rand, round int, within time.Duration) {
 	if round%2 == 0 {
 		victim = by
 	}
+	taken, was := *reshardKills >= 10 && round%8 == 0, r.key()
 	done := make(chan error, 1)
 	go func() { done <- r.reshard(by) }()
-	time.Sleep(time.Duration(rng.Int64N(int64(within))))
+	if taken {
+		time.Sleep(within / 2)
+	} else {
+		time.Sleep(time.Duration(rng.Int64N(int64(within))))
+	}
 	victim.kill()
 	victim.start()
 	err := <-done
-	if victim == by {
+	if taken {
+		r.takenUp(was)
+	} else if victim == by {
 		r.end(other)
 	} else if err != nil && !hasCode(err, conflictingOperation) {
 		r.t.Logf("kill %d, of %s: %v", round, victim.name, err)
 	}
 	victim.ready()
+}
+
+// takenUp waits until a router has carried out what another one died over.
+func (r *resharded) takenUp(was string) {
+	r.t.Helper()
+	start := time.Now()
+	for r.key() == was {
+		if time.Since(start) > 5*time.Minute {
+			r.t.Errorf("the key is %s still: nobody took the resharding up", was)
+			return
+		}
+		time.Sleep(time.Second)
+	}
+	r.t.Logf("taken up, and done %v after the kill", time.Since(start).Round(time.Second))
 }
 
 var stoppedFor = regexp.MustCompile(`msg="a collection (?:has another shard key|was put back as it was)".* stopped=(\S+)`)

@@ -26,6 +26,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -200,8 +201,12 @@ func (s *Commands) List() []*Command {
 // sweepEvery is the time between two looks for idle cursors.
 const sweepEvery = time.Minute
 
-// Run closes idle cursors until ctx ends, and all cursors then.
+// Run closes idle cursors until ctx ends, and all cursors then; and it takes up what gives a
+// collection another shard key when the router that did it has died.
 func (s *Commands) Run(ctx context.Context) error {
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() { s.takeUp(ctx) })
 	for s.host.Sleep(ctx, sweepEvery) == nil {
 		s.cursors.sweep(ctx)
 	}

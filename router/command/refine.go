@@ -50,7 +50,7 @@ func (s *Commands) refineCollectionShardKey(ctx context.Context, c *call) (bson.
 	if index == nil {
 		return nil, mongoerr.New(mongoerr.InvalidOptions, "Please create an index that starts with the proposed shard key before refining the shard key: db.%s.createIndex(%v)", ns.Collection, key)
 	}
-	n := router.NewCollection{Key: key}
+	n := router.NewCollection{Key: key, Again: c.again()}
 	n.Unique, _ = index.Spec.Lookup("unique").BooleanOK()
 	if n.Points, err = boundsUnder(st, coll, key); err != nil {
 		return nil, err

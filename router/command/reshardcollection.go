@@ -64,7 +64,7 @@ func (s *Commands) undoReshardCollection(ctx context.Context, c *call) (bson.Raw
 	if c.mayWrite(ns); c.err != nil {
 		return nil, c.err
 	}
-	restored, err := s.router.UndoReshard(ctx, ns, keep, c.maxTime)
+	restored, err := s.router.UndoReshard(ctx, ns, keep, c.again(), c.maxTime)
 	if err != nil {
 		return nil, err
 	}
@@ -211,7 +211,7 @@ func (s *Commands) unshardCollection(ctx context.Context, c *call) (bson.Raw, er
 	if c.mayWrite(ns); c.err != nil {
 		return nil, c.err
 	}
-	if err := s.router.UnshardCollection(ctx, ns, manifest.ShardID(to), keep, c.maxTime); err != nil {
+	if err := s.router.UnshardCollection(ctx, ns, manifest.ShardID(to), keep, c.again(), c.maxTime); err != nil {
 		return nil, err
 	}
 	return okReply(), nil

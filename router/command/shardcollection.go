@@ -68,7 +68,7 @@ func (s *Commands) shardCollection(ctx context.Context, c *call) (bson.Raw, erro
 // keyed is a collection as it is to be under a shard key: with an index of the key, and no
 // unique index that could not be kept under it.
 func (s *Commands) keyed(ctx context.Context, c *call, ns router.Namespace, spec bson.Raw, unique, within bool) (n router.NewCollection, err error) {
-	n.Unique, n.SplitWithinKey = unique, within
+	n.Unique, n.SplitWithinKey, n.Again = unique, within, c.again()
 	if n.Key, err = shardkey.ParsePattern(spec); err != nil {
 		return n, mongoerr.New(mongoerr.BadValue, "%v", err)
 	}
