@@ -429,8 +429,15 @@ func TestASwitchThatSomethingCameBeforeIsMadeAgain(t *testing.T) {
 
 // TestTheSwitchTakesFewRequests counts what the router and the owners send to the bucket while
 // writes and reads of a collection wait: one flush of each owner, one small delta, the retry
-// entries and two commits, however large the collection is.
+// entries and two commits, however large the collection is. What is kept for undoing takes a
+// commit and a copy of the root more.
 func TestTheSwitchTakesFewRequests(t *testing.T) {
+	for keep, most := range map[time.Duration]int{0: 2, time.Hour: 4} {
+		t.Run(keep.String(), func(t *testing.T) { switchTakesFewRequests(t, keep, most) })
+	}
+}
+
+func switchTakesFewRequests(t *testing.T, keep time.Duration, most int) {
 	in(t, routertest.Options{Settings: small}, func(t *testing.T, c *routertest.Cluster) {
 		ctx := context.Background()
 		shelf(t, c.Router, 500)
@@ -447,14 +454,14 @@ func TestTheSwitchTakesFewRequests(t *testing.T) {
 		tr := begin(t, c, 2, false)
 		_ = c.Host.Sleep(ctx, 200*time.Millisecond)
 		c.Reset()
-		if err := r.ShardCollection(ctx, ns, key1(t, `{"k": 1}`), 0); err != nil {
+		if err := r.Reshard(ctx, ns, key1(t, `{"k": 1}`), router.Layout{Keep: keep}, 0); err != nil {
 			t.Fatal(err)
 		}
 		tr.check()
 		slices.Sort(puts)
 		// The commit, once more if an owner's came before it; the delta and the retry entries.
 		commits := strings.Count(strings.Join(puts, " "), "meta")
-		if n := len(puts) - commits; commits < 1 || commits > 2 || n < 1 || n > 2 {
+		if n := len(puts) - commits; commits < most/2 || commits > most || n < 1 || n > 2 {
 			t.Errorf("while others waited the router sent %v", puts)
 		}
 	})
