@@ -33,10 +33,10 @@ type resharded struct {
 	keys   int // used so far
 }
 
-// preload puts n documents there, of which the load then keeps account.
+// preload puts n documents there, of which the load then keeps account, and into load.twin.
 func (r *resharded) preload(n int) {
 	r.t.Helper()
-	docs := r.client.Database("load").Collection("docs")
+	docs, twin := r.client.Database("load").Collection("docs"), r.client.Database("load").Collection("twin")
 	for at := 0; at < n; at += 1000 {
 		var batch []bson.D
 		for i := at; i < min(at+1000, n); i++ {
@@ -44,16 +44,19 @@ func (r *resharded) preload(n int) {
 			batch = append(batch, bson.D{{Key: "_id", Value: id}, {Key: "pad", Value: fmt.Sprintf("%x", i*7919%n)}, {Key: "v", Value: i}})
 			r.load.acked = append(r.load.acked, id)
 		}
-		if _, err := docs.InsertMany(context.Background(), batch, options.InsertMany().SetOrdered(false)); err != nil {
-			r.t.Fatal(err)
+		for _, c := range []*mongo.Collection{docs, twin} {
+			if _, err := c.InsertMany(context.Background(), batch, options.InsertMany().SetOrdered(false)); err != nil {
+				r.t.Fatal(err)
+			}
 		}
 	}
 }
 
-// content is a sum of hashes of the documents that were preloaded, in any order.
-func (r *resharded) content() (sum uint64, n int) {
+// content is a sum of hashes of the documents that were preloaded into a collection, in any
+// order.
+func (r *resharded) content(name string) (sum uint64, n int) {
 	r.t.Helper()
-	cur, err := r.client.Database("load").Collection("docs").Find(context.Background(), bson.D{{Key: "v", Value: bson.D{{Key: "$exists", Value: true}}}}, options.Find().SetBatchSize(50_000))
+	cur, err := r.client.Database("load").Collection(name).Find(context.Background(), bson.D{{Key: "v", Value: bson.D{{Key: "$exists", Value: true}}}}, options.Find().SetBatchSize(50_000))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -173,11 +176,11 @@ func TestReshardingSurvivesKills(t *testing.T) {
 	store := "dir:" + t.TempDir()
 	r := &resharded{cluster: startCluster(t, store, 2, 2)}
 	r.client = r.cluster.client()
-	r.shard(r.client, "load.docs", "load.counters")
+	r.shard(r.client, "load.docs", "load.counters", "load.twin")
 	r.load = &load{client: r.client}
 	r.preload(*reshardDocs)
 	acked := r.load.acked
-	before, n := r.content()
+	before, n := r.content("docs")
 	if n != *reshardDocs {
 		t.Fatalf("%d documents were preloaded of %d", n, *reshardDocs)
 	}
@@ -200,8 +203,10 @@ func TestReshardingSurvivesKills(t *testing.T) {
 	r.undone(false)
 	r.load.stop()
 	r.undone(true)
-	if after, m := r.content(); after != before || m != n {
-		t.Errorf("%d documents of content %x, were %d of %x", m, after, n, before)
+	for _, name := range []string{"docs", "twin"} {
+		if after, m := r.content(name); after != before || m != n {
+			t.Errorf("%s: %d documents of content %x, were %d of %x", name, m, after, n, before)
+		}
 	}
 	r.load.audit(t, r.client)
 	switches, most := r.stops()
@@ -229,13 +234,13 @@ func (r *resharded) aborted(within time.Duration) {
 	}
 }
 
-// together reshards two collections at once; a second of the same is refused.
+// together reshards two collections of the same documents at once, by two routers.
 func (r *resharded) together() {
 	r.t.Helper()
 	var all sync.WaitGroup
 	start := time.Now()
 	all.Go(func() {
-		err := r.admin(r.routers[1], bson.D{{Key: "reshardCollection", Value: "load.counters"}, {Key: "key", Value: rekeyed[0]}, {Key: "forceRedistribution", Value: true}})
+		err := r.admin(r.routers[1], bson.D{{Key: "reshardCollection", Value: "load.twin"}, {Key: "key", Value: rekeyed[0]}})
 		if err != nil {
 			r.t.Error(err)
 		}
