@@ -376,7 +376,9 @@ func (w *World) compact() {
 		Root: manifest.NewRoot(bucket.NewCell(store), node.Host(), nil), Host: node.Host(), Holder: node.name, Log: w.log(node),
 		Open: func(manifest.LocationID) (bucket.Bucket, error) { return store, nil },
 		Settings: rewrite.Settings{
-			Merge:        plan.MergeSettings{Fan: 2, Refs: 3, Garbage: 0.1, Unused: 1},
+			Merge: plan.MergeSettings{Fan: 2, Refs: 3, Garbage: 0.1, Unused: 1},
+			// Requests that go side by side would wait for their turns in no order that a seed gives.
+			RequestsPerSecond: 1 << 40, BytesPerSecond: 1 << 50,
 			SegmentBytes: 600, Every: 300 * time.Millisecond, Idle: 2 * time.Second, SilentFor: compactSilent,
 		},
 	})
