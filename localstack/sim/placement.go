@@ -69,7 +69,7 @@ func (w *World) startBalancer(s *slot) {
 // troubleBalancer kills a balancer, or stops it in the middle of whatever it does.
 func (w *World) troubleBalancer() {
 	s := w.balancers[w.rng.IntN(len(w.balancers))]
-	if w.rng.IntN(2) == 0 {
+	if w.cfg.Chaos.PauseMax > 0 && w.rng.IntN(2) == 0 {
 		w.pause(s.current().node, time.Duration(w.rng.Int64N(int64(w.cfg.Chaos.PauseMax))))
 		return
 	}
