@@ -242,6 +242,11 @@ func TestJSONKeepsItsShape(t *testing.T) {
 		},
 		"status": {
 			"store": "string", "cluster": "string", "version": "number", "collections": []any{}, "takeovers": []any{}, "moves": []any{}, "resharding": []any{},
+			"alarms": []any{}, "hotTails": []any{},
+			"compaction": object{
+				"pending": "number", "pendingBytes": "number", "running": []any{},
+				"readAmplification": "number", "readAmplificationMost": "number", "spaceAmplification": "number",
+			},
 			"shards": []any{object{
 				"id": "string", "state": "string", "epoch": "number", "floor": "string", "openEpochs": "number",
 				"walObjects": "number", "walBytes": "number", "chunks": "number", "rows": "number", "bytes": "number",

@@ -238,6 +238,7 @@ func TestYAMLHasTheFieldsOfJSON(t *testing.T) {
 	want := `store: "dir:\"odd\""
 cluster: ""
 version: 3
+alarms: null
 shards:
   - id: "shard01"
     state: "held"
@@ -270,6 +271,14 @@ takeovers:
     holder: ""
 moves: null
 resharding: null
+compaction:
+  running: null
+  pending: 0
+  pendingBytes: 0
+  readAmplification: 0
+  readAmplificationMost: 0
+  spaceAmplification: 0
+hotTails: null
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -145,6 +145,7 @@ func TestWhatIsRefusedAtTheDoorIsPassedOver(t *testing.T) {
 		for _, n := range []int{0, 100, inBytes - 100, inBytes, step, step + 1, 1 << 20} {
 			long := bson.E{Key: "s", Value: strings.Repeat("x", n)}
 			for _, fields := range [][]bson.E{{early, txn, long}, {early, long, txn}, {early, long}} {
+				synctest.Wait() // the worker is done with what came before
 				doc := c.roundTrip(t, msg(1, 0, command(fields...)))
 				if code, _ := doc.Lookup("code").AsInt64OK(); code != int64(mongoerr.ExceededTimeLimit) {
 					t.Errorf("%d bytes: %v", n, doc)
