@@ -74,6 +74,12 @@ func makeCluster(ctx context.Context, b bucket.Bucket, root *manifest.Root, h ho
 	if err != nil {
 		return err
 	}
+	if err := NeverHeld(ctx, b); err != nil {
+		if _, _, again := root.Load(ctx); again == nil {
+			return nil // another process made it just now
+		}
+		return err
+	}
 	if err := bucket.Probe(ctx, b, h); err != nil {
 		return err
 	}
@@ -86,4 +92,14 @@ func makeCluster(ctx context.Context, b bucket.Bucket, root *manifest.Root, h ho
 		o.Log.Info("the store was empty and has a cluster now", "cluster", fmt.Sprintf("%x", st.ClusterID()), "store", b.String(), "shards", len(st.Shards()))
 	}
 	return err
+}
+
+// NeverHeld refuses a store that has no root and objects of a cluster: the root was lost, and a
+// new one would bury what is there. Errors: Corrupt, with what to do; those of the store.
+func NeverHeld(ctx context.Context, b bucket.Bucket) error {
+	left, err := bucket.Remains(ctx, b)
+	if err != nil || left == "" {
+		return err
+	}
+	return fmt.Errorf("%s has no root, and is not empty: %w: %s is there. The root was lost: granary repair --dry-run says what can be done", b, errkind.Corrupt, left)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -29,8 +31,20 @@ const RootKey = "meta/root"
 // that added the pin.
 func PinKey(id [16]byte) string { return fmt.Sprintf("meta/pin/%x", id) }
 
+// HistoryPrefix is where the copies of the last versions of the root are, in order of version.
+const HistoryPrefix = "meta/history/"
+
 // HistoryKey is the object that keeps a copy of a root version for a while, to repair from.
-func HistoryKey(v Version) string { return fmt.Sprintf("meta/history/%020d", uint64(v)) }
+func HistoryKey(v Version) string { return fmt.Sprintf("%s%020d", HistoryPrefix, uint64(v)) }
+
+// ParseHistoryKey is the version of a copy by its key. Errors: Invalid for another key.
+func ParseHistoryKey(key string) (Version, error) {
+	v, err := strconv.ParseUint(strings.TrimPrefix(key, HistoryPrefix), 10, 64)
+	if err != nil || HistoryKey(Version(v)) != key {
+		return 0, fmt.Errorf("%q: %w: no copy of a root version has this name", key, errkind.Invalid)
+	}
+	return Version(v), nil
+}
 
 // fetchMax bounds the page requests that are under way at once.
 const fetchMax = 16

@@ -46,17 +46,15 @@ type view struct {
 	wrong string // a row that the reference does not bound
 }
 
-// checkChunks opens or reads every reference of every chunk.
-func (c *Checker) checkChunks(ctx context.Context, state *manifest.State, r *Report) error {
-	w := &chunkCheck{
+// newChunkCheck gathers the references of all chunks.
+func newChunkCheck(c *Checker, state *manifest.State, r *Report) (w *chunkCheck, chunks int) {
+	w = &chunkCheck{
 		Checker: c, state: state, report: r, cache: segment.NewCache(cacheBytes),
 		views: map[manifest.SegmentID][]*view{}, read: map[manifest.SegmentID]error{},
 	}
 	w.store = reader.NewStore(c.Open, w.cache)
-	r.Collections = len(state.Collections())
-	total := 0
 	for chunk := range state.AllChunks() {
-		total++
+		chunks++
 		for _, ref := range chunk.Refs {
 			w.views[ref.Segment] = append(w.views[ref.Segment], &view{chunk: chunk, ref: ref})
 		}
@@ -64,6 +62,13 @@ func (c *Checker) checkChunks(ctx context.Context, state *manifest.State, r *Rep
 	for _, views := range w.views {
 		slices.SortFunc(views, (*view).compare)
 	}
+	return w, chunks
+}
+
+// checkChunks opens or reads every reference of every chunk.
+func (c *Checker) checkChunks(ctx context.Context, state *manifest.State, r *Report) error {
+	w, total := newChunkCheck(c, state, r)
+	r.Collections = len(state.Collections())
 	for chunk := range state.AllChunks() {
 		if err := w.chunk(ctx, chunk); err != nil {
 			return err
@@ -98,9 +103,8 @@ func (w *chunkCheck) chunk(ctx context.Context, chunk *manifest.Chunk) error {
 	}
 	for _, ref := range chunk.Refs {
 		for _, v := range w.views[ref.Segment] {
-			if v.chunk == chunk && v.wrong != "" {
-				w.report.add(Problem{Rule: RuleBounds, Object: ref.Segment.Key(), Chunk: Name(w.state, chunk), Detail: v.wrong})
-				v.wrong = ""
+			if v.chunk == chunk {
+				w.unbounded(v)
 			}
 		}
 	}
@@ -108,6 +112,14 @@ func (w *chunkCheck) chunk(ctx context.Context, chunk *manifest.Chunk) error {
 		return nil
 	}
 	return w.rows(ctx, chunk)
+}
+
+// unbounded reports, once, what a view was found not to bound.
+func (w *chunkCheck) unbounded(v *view) {
+	if v.wrong != "" {
+		w.report.add(Problem{Rule: RuleBounds, Object: v.ref.Segment.Key(), Chunk: Name(w.state, v.chunk), AtStake: w.stake(v.chunk), Detail: v.wrong})
+		v.wrong = ""
+	}
 }
 
 // segment opens a segment by a reference, and in a deep check reads all of it, once.
@@ -190,8 +202,13 @@ func (w *chunkCheck) blame(ctx context.Context, chunk *manifest.Chunk, ref manif
 	if errors.Is(err, errkind.NotFound) {
 		rule = RuleExists
 	}
-	w.report.add(Problem{Rule: rule, Object: ref.Segment.Key(), Chunk: Name(w.state, chunk), Detail: err.Error()})
+	w.report.add(Problem{Rule: rule, Object: ref.Segment.Key(), Chunk: Name(w.state, chunk), AtStake: w.stake(chunk), Detail: err.Error()})
 	return nil
+}
+
+// stake is one chunk as what a problem concerns.
+func (w *chunkCheck) stake(chunk *manifest.Chunk) []KeyRange {
+	return []KeyRange{RangeOf(w.state, chunk)}
 }
 
 // about reports whether an error speaks of the object, not of the way to it.
@@ -212,11 +229,11 @@ func (w *chunkCheck) rows(ctx context.Context, chunk *manifest.Chunk) error {
 			continue
 		}
 		if wrong++; wrong <= rowProblemsMax {
-			w.report.add(Problem{Rule: RuleRow, Chunk: Name(w.state, chunk), Detail: fmt.Sprintf("row %x: %s", row.Key, problem)})
+			w.report.add(Problem{Rule: RuleRow, Chunk: Name(w.state, chunk), AtStake: w.stake(chunk), Detail: fmt.Sprintf("row %x: %s", row.Key, problem)})
 		}
 	}
 	if wrong > rowProblemsMax {
-		w.report.add(Problem{Rule: RuleRow, Chunk: Name(w.state, chunk), Detail: fmt.Sprintf("%d more rows", wrong-rowProblemsMax)})
+		w.report.add(Problem{Rule: RuleRow, Chunk: Name(w.state, chunk), AtStake: w.stake(chunk), Detail: fmt.Sprintf("%d more rows", wrong-rowProblemsMax)})
 	}
 	w.report.Rows += rows
 	if err := it.Err(); err != nil {
@@ -226,7 +243,7 @@ func (w *chunkCheck) rows(ctx context.Context, chunk *manifest.Chunk) error {
 		return fmt.Errorf("fsck: scan %s: %w", Name(w.state, chunk), err)
 	}
 	if !chunk.RowsEstimated && rows != chunk.Rows {
-		w.report.add(Problem{Rule: RuleCount, Chunk: Name(w.state, chunk), Detail: fmt.Sprintf("the root says %d live rows, the segments hold %d", chunk.Rows, rows)})
+		w.report.add(Problem{Rule: RuleCount, Chunk: Name(w.state, chunk), AtStake: w.stake(chunk), Detail: fmt.Sprintf("the root says %d live rows, the segments hold %d", chunk.Rows, rows)})
 	}
 	return nil
 }
@@ -240,7 +257,7 @@ func (w *chunkCheck) gone(ctx context.Context, chunk *manifest.Chunk, err error)
 	}
 	same := func(a, b manifest.SegmentRef) bool { return a.Segment == b.Segment }
 	if still := now.ChunkAt(chunk.At()); still != nil && slices.EqualFunc(still.Refs, chunk.Refs, same) {
-		w.report.add(Problem{Rule: RuleSegment, Chunk: Name(w.state, chunk), Detail: err.Error()})
+		w.report.add(Problem{Rule: RuleSegment, Chunk: Name(w.state, chunk), AtStake: w.stake(chunk), Detail: err.Error()})
 	}
 	return nil
 }

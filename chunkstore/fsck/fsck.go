@@ -2,10 +2,12 @@ package fsck
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/errkind"
 )
 
 // Problem is one broken rule.
@@ -14,6 +16,10 @@ type Problem struct {
 	Object string `json:"object,omitempty"`
 	Chunk  string `json:"chunk,omitempty"` // namespace, chunk id and key range at stake
 	Detail string `json:"detail"`
+	// AtStake are the documents that may be missing or wrong; of those that are in so many
+	// chunks that they are not all listed, More counts the rest.
+	AtStake []KeyRange `json:"atStake,omitempty"`
+	More    int        `json:"more,omitempty"`
 }
 
 // The rules whose breach a Report names.
@@ -32,6 +38,8 @@ const (
 	RuleAfterSeal  = "nothing after a seal"
 	RuleReplayed   = "acknowledged writes are replayed"
 	RulePin        = "pin can be read"
+	RulePinned     = "pinned segment is there and whole"
+	RuleCopy       = "copy of the root can be read"
 )
 
 // Report is what a check found. Counts are of the root that was checked.
@@ -44,6 +52,7 @@ type Report struct {
 	Bytes       int64            `json:"bytes"`      // of the referenced segments
 	WALObjects  int              `json:"walObjects"` // with records, above the floors
 	WALRecords  int              `json:"walRecords"`
+	Copies      int              `json:"copies"` // of the root, under meta/history
 	Orphans     int              `json:"orphans"`
 	OrphanBytes int64            `json:"orphanBytes"`
 	Problems    []Problem        `json:"problems"`
@@ -63,16 +72,15 @@ type Checker struct {
 }
 
 // Run checks everything. The error says that the check itself could not be finished;
-// what is wrong with the data is in the report. Errors: those of the bucket; Invalid for
-// a root or a segment of a format newer than this program.
+// what is wrong with the data is in the report. A root that is damaged, or lost while
+// objects of a cluster are there, is a problem, and the only one that can be told then.
+// Errors: those of the bucket; NotFound for a store without any cluster; Invalid for a root
+// or a segment of a format newer than this program.
 func (c *Checker) Run(ctx context.Context) (*Report, error) {
-	state, err := c.load(ctx)
-	if err != nil {
-		return nil, err
-	}
-	r := &Report{Version: state.Version(), Problems: []Problem{}}
-	if err := manifest.Validate(state); err != nil {
-		r.add(Problem{Rule: RuleRoot, Object: manifest.RootKey, Detail: err.Error()})
+	r := &Report{Problems: []Problem{}}
+	state, err := c.begin(ctx, r)
+	if err != nil || state == nil {
+		return r, err
 	}
 	for _, check := range []func(context.Context, *manifest.State, *Report) error{c.checkChunks, c.checkWAL, c.checkOrphans} {
 		if err := check(ctx, state, r); err != nil {
@@ -80,6 +88,40 @@ func (c *Checker) Run(ctx context.Context) (*Report, error) {
 		}
 	}
 	return r, nil
+}
+
+// begin reads the root and checks it by itself; nil when there is none that can be read, which
+// is then in the report.
+func (c *Checker) begin(ctx context.Context, r *Report) (*manifest.State, error) {
+	state, err := c.load(ctx)
+	if err != nil {
+		return nil, c.unreadable(ctx, r, err)
+	}
+	r.Version = state.Version()
+	if err := manifest.Validate(state); err != nil {
+		r.add(Problem{Rule: RuleRoot, Object: manifest.RootKey, Detail: err.Error()})
+	}
+	return state, nil
+}
+
+// unreadable judges why the root cannot be read. A store that has no root and nothing else of a
+// cluster is empty; with objects of one, the root is lost.
+func (c *Checker) unreadable(ctx context.Context, r *Report, err error) error {
+	switch {
+	case errors.Is(err, errkind.NotFound):
+		left, listErr := bucket.Remains(ctx, c.Bucket)
+		if listErr != nil {
+			return fmt.Errorf("fsck: %w", listErr)
+		}
+		if left == "" {
+			return err
+		}
+		err = fmt.Errorf("it is missing, and %s is there: the root is lost", left)
+	case !errors.Is(err, errkind.Corrupt):
+		return err
+	}
+	r.add(Problem{Rule: RuleRoot, Object: manifest.RootKey, Detail: err.Error() + "; granary repair --dry-run says what can be done"})
+	return nil
 }
 
 // load reads the root as it is now.
@@ -93,11 +135,7 @@ func (c *Checker) load(ctx context.Context) (*manifest.State, error) {
 
 // Name is how a report names a chunk: namespace, id and bounds.
 func Name(state *manifest.State, chunk *manifest.Chunk) string {
-	ns := fmt.Sprintf("collection %d", chunk.Collection)
-	if c := state.Collection(chunk.Collection); c != nil {
-		ns = c.Namespace()
-	}
-	return fmt.Sprintf("%s chunk %d [%s, %s)", ns, chunk.ID, chunk.MinBSON, chunk.MaxBSON)
+	return fmt.Sprintf("%s chunk %d [%s, %s)", namespace(state, chunk), chunk.ID, chunk.MinBSON, chunk.MaxBSON)
 }
 
 // list calls fn for every object under a prefix, in key order, page by page.

@@ -23,17 +23,24 @@ func (c *Checker) checkOrphans(ctx context.Context, state *manifest.State, r *Re
 		}
 	}
 	use(state)
-	for _, d := range state.Dropped() {
-		used[d.Segment.Key()] = true
-	}
 	for _, pin := range state.Pins() {
 		pinned, err := c.pinned(ctx, pin, r)
 		if err != nil {
 			return err
 		}
-		if pinned != nil {
-			use(pinned)
+		if pinned == nil {
+			continue
 		}
+		if err := c.checkPinned(ctx, pin, pinned, used, r); err != nil {
+			return err
+		}
+		use(pinned)
+	}
+	for _, d := range state.Dropped() {
+		used[d.Segment.Key()] = true
+	}
+	if err := c.checkCopies(ctx, r); err != nil {
+		return err
 	}
 	return c.list(ctx, "seg/", func(a bucket.Attrs) error {
 		if !used[a.Key] {
@@ -58,4 +65,52 @@ func (c *Checker) pinned(ctx context.Context, pin manifest.Pin, r *Report) (*man
 		r.add(Problem{Rule: RulePin, Object: manifest.PinKey(pin.ID), Detail: fmt.Sprintf("pin %q of version %d: %v; GC stops", pin.Name, pin.Version, err)})
 	}
 	return nil, loadErr
+}
+
+// checkPinned opens or reads the segments that only a pin keeps; used are those that were
+// looked at.
+func (c *Checker) checkPinned(ctx context.Context, pin manifest.Pin, state *manifest.State, used map[string]bool, r *Report) error {
+	w, _ := newChunkCheck(c, state, &Report{}) // the counts are those of the root
+	for id, views := range w.views {
+		if used[id.Key()] {
+			continue
+		}
+		err := w.segment(ctx, views[0].ref)
+		if err == nil {
+			continue
+		}
+		if !about(err) {
+			return fmt.Errorf("fsck: %s of pin %q: %w", id, pin.Name, err)
+		}
+		now, loadErr := c.load(ctx)
+		if loadErr != nil {
+			return loadErr
+		}
+		if !slices.ContainsFunc(now.Pins(), func(p manifest.Pin) bool { return p.ID == pin.ID }) {
+			return nil // it was given up meanwhile, and its segments with it
+		}
+		for _, v := range views {
+			r.add(Problem{Rule: RulePinned, Object: id.Key(), Chunk: Name(state, v.chunk), AtStake: w.stake(v.chunk),
+				Detail: fmt.Sprintf("pin %q of version %d: %v", pin.Name, pin.Version, err)})
+		}
+	}
+	return nil
+}
+
+// checkCopies reads the copies of the root that a repair would begin with.
+func (c *Checker) checkCopies(ctx context.Context, r *Report) error {
+	return c.list(ctx, manifest.HistoryPrefix, func(a bucket.Attrs) error {
+		o, err := c.Bucket.Get(ctx, a.Key, bucket.GetOptions{})
+		switch {
+		case errors.Is(err, errkind.NotFound): // only the last ones are kept
+			return nil
+		case err != nil:
+			return fmt.Errorf("fsck: read %s: %w", a.Key, err)
+		}
+		r.Copies++
+		if _, err := manifest.DecodeRoot(o.Body); err != nil {
+			r.add(Problem{Rule: RuleCopy, Object: a.Key, Detail: err.Error()})
+		}
+		return nil
+	})
 }

@@ -16,7 +16,7 @@ import (
 func (c *Checker) checkWAL(ctx context.Context, state *manifest.State, r *Report) error {
 	logs := map[manifest.ShardID]*logCheck{}
 	for _, shard := range state.Shards() {
-		logs[shard.ID] = &logCheck{Checker: c, cluster: state.ClusterID(), shard: shard, report: r}
+		logs[shard.ID] = &logCheck{Checker: c, state: state, cluster: state.ClusterID(), shard: shard, report: r}
 	}
 	for chunk := range state.AllChunks() {
 		if log := logs[chunk.Shard]; log != nil {
@@ -34,7 +34,7 @@ func (c *Checker) checkWAL(ctx context.Context, state *manifest.State, r *Report
 			if err != nil {
 				return err
 			}
-			logs[shard] = &logCheck{Checker: c, cluster: state.ClusterID(), shard: known, report: r}
+			logs[shard] = &logCheck{Checker: c, state: state, cluster: state.ClusterID(), shard: known, report: r}
 		}
 		return logs[shard].object(ctx, a.Key, epoch, index)
 	})
@@ -74,6 +74,7 @@ func shardIn(state *manifest.State, id manifest.ShardID) *manifest.Shard {
 // logCheck walks over the objects of one shard in key order: epoch by epoch, index by index.
 type logCheck struct {
 	*Checker
+	state   *manifest.State // the newest read
 	cluster manifest.ClusterID
 	shard   *manifest.Shard // of the newest root seen; nil: no root knows it
 	report  *Report
@@ -89,7 +90,7 @@ type logCheck struct {
 func (w *logCheck) refresh(ctx context.Context) error {
 	state, err := w.load(ctx)
 	if err == nil && shardIn(state, w.shard.ID) != nil {
-		w.shard = shardIn(state, w.shard.ID)
+		w.state, w.shard = state, shardIn(state, w.shard.ID)
 	}
 	return err
 }
@@ -197,6 +198,11 @@ func (w *logCheck) end(ctx context.Context) error {
 	return err
 }
 
+// problem reports an object, and the chunks whose records it may hold and no segment has.
 func (w *logCheck) problem(rule, key, detail string) {
-	w.report.add(Problem{Rule: rule, Object: key, Detail: detail})
+	p := Problem{Rule: rule, Object: key, Detail: detail}
+	if shard, epoch, index, err := manifest.ParseWALKey(key); err == nil {
+		p.AtStake, p.More = above(w.state, shard, epoch, index)
+	}
+	w.report.add(p)
 }

@@ -294,3 +294,7 @@ func flip(body []byte, at int) []byte {
 
 // text is a problem in one line, without its detail.
 func text(p Problem) string { return fmt.Sprintf("%s | %s | %.12s", p.Rule, p.Object, p.Chunk) }
+
+type bucketOf = bucket.Bucket
+
+func (w *world) cell() *bucket.Cell { return bucket.NewCell(w.mem) }

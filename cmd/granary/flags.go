@@ -15,6 +15,7 @@ import (
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/bucket/layer"
 	"github.com/granarydb/granary/chunkstore/bucket/open"
+	"github.com/granarydb/granary/localstack"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/manifest/host"
@@ -94,29 +95,46 @@ func openStore(ctx context.Context, cmd *cli.Command, h host.Host, below ...func
 // openCluster opens a store that must hold a cluster. It makes no directory where there is
 // none.
 func openCluster(ctx context.Context, cmd *cli.Command, h host.Host) (bucket.Bucket, *manifest.Root, error) {
-	url := cmd.String("store")
-	if url == "mem:" {
-		return nil, nil, usage("--store mem: is empty in every new process: name a directory, such as dir:./granary-data")
-	}
-	none := fmt.Errorf("%s holds no cluster: make one with: granary init --store %s", url, url)
-	if path, ok := strings.CutPrefix(url, "dir:"); ok && path != "" {
-		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-			return nil, nil, none
-		}
-	}
-	b, err := openStore(ctx, cmd, h)
+	b, err := openExisting(ctx, cmd, h)
 	if err != nil {
 		return nil, nil, err
 	}
 	root := manifest.NewRoot(bucket.NewCell(b), h, nil)
 	if _, _, err := root.Load(ctx); err != nil {
-		_ = b.Close()
 		if errors.Is(err, errkind.NotFound) {
-			return nil, nil, none
+			err = noCluster(ctx, cmd, b)
 		}
+		_ = b.Close()
 		return nil, nil, err
 	}
 	return b, root, nil
+}
+
+// noCluster says why a store has no root.
+func noCluster(ctx context.Context, cmd *cli.Command, b bucket.Bucket) error {
+	if err := localstack.NeverHeld(ctx, b); err != nil {
+		return err
+	}
+	return neverMade(cmd)
+}
+
+func neverMade(cmd *cli.Command) error {
+	url := cmd.String("store")
+	return fmt.Errorf("%s holds no cluster: make one with: granary init --store %s", url, url)
+}
+
+// openExisting opens a store that is there, whatever it holds.
+func openExisting(ctx context.Context, cmd *cli.Command, h host.Host) (bucket.Bucket, error) {
+	url := cmd.String("store")
+	if url == "mem:" {
+		return nil, usage("--store mem: is empty in every new process: name a directory, such as dir:./granary-data")
+	}
+	if path, ok := strings.CutPrefix(url, "dir:"); ok && path != "" {
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			return nil, neverMade(cmd)
+		}
+	}
+	return openStore(ctx, cmd, h)
 }
 
 // oneLocation resolves locations while the cluster's own bucket is the only one.

@@ -46,6 +46,11 @@ A store that holds a cluster already is left as it is.
 				_, err := fmt.Fprintf(out, "%s is safe; nothing was written (--dry-run)\n", b)
 				return err
 			}
+			if _, err := b.Head(ctx, manifest.RootKey); errors.Is(err, errkind.NotFound) {
+				if err := localstack.NeverHeld(ctx, b); err != nil {
+					return err
+				}
+			}
 			state, err := manifest.Create(ctx, bucket.NewCell(b), h, manifest.InitOptions{Shards: shards, Millis: h.Wall().UnixMilli()})
 			if errors.Is(err, errkind.Conflict) {
 				return fmt.Errorf("%s holds a cluster already: granary status --store %s shows it", b, cmd.String("store"))

@@ -48,7 +48,7 @@ Every flag can be set by an environment variable: --store is GRANARY_STORE, and 
 		Commands: []*cli.Command{
 			localCommand(), writerCommand(), routerCommand(), balancerCommand(), compactCommand(), initCommand(), statusCommand(),
 			splitCommand(), moveCommand(), mergeCommand(), dropRangeCommand(), reshardCommand(), drainCommand(), gcCommand(),
-			fsckCommand(), doctorCommand(),
+			fsckCommand(), scrubCommand(), doctorCommand(),
 			snapshotCommand(), backupCommand(), restoreCommand(), versionCommand(),
 		},
 	}
