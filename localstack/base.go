@@ -69,7 +69,7 @@ type Base struct {
 // newBase opens the root, making a cluster in an empty store.
 func newBase(ctx context.Context, b bucket.Bucket, h host.Host, o Options) (*Base, error) {
 	o = o.withDefaults()
-	root := manifest.NewRoot(bucket.NewCell(b), h, nil)
+	root := manifest.NewRoot(bucket.NewCell(b), h, &manifest.RootOptions{HistoryEvery: o.HistoryEvery})
 	if err := ensureCluster(ctx, b, root, h, o); err != nil {
 		return nil, err
 	}

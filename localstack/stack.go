@@ -57,6 +57,9 @@ type Options struct {
 	Wait time.Duration
 	// CollectEvery is the time between two sweeps of the log and of dropped segments; 30 s.
 	CollectEvery time.Duration
+	// HistoryEvery is the time between two copies of the root that commits leave, to repair from;
+	// 1 min.
+	HistoryEvery time.Duration
 	// UpkeepEvery is the shortest time between two looks at the sizes, loads and segments of
 	// chunks; 1 s. Negative: chunks are neither cut nor merged by this process, nor segments.
 	UpkeepEvery time.Duration
@@ -97,6 +100,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.CollectEvery == 0 {
 		o.CollectEvery = 30 * time.Second
+	}
+	if o.HistoryEvery == 0 {
+		o.HistoryEvery = time.Minute
 	}
 	if o.UpkeepEvery == 0 {
 		o.UpkeepEvery = time.Second

@@ -27,9 +27,12 @@ type Cell interface {
 // RootKey is the object that is the root.
 const RootKey = "meta/root"
 
+// PinPrefix is where the copies of pinned versions are.
+const PinPrefix = "meta/pin/"
+
 // PinKey is the object that keeps the root version of a pin: a copy, made after the commit
 // that added the pin.
-func PinKey(id [16]byte) string { return fmt.Sprintf("meta/pin/%x", id) }
+func PinKey(id [16]byte) string { return fmt.Sprintf("%s%x", PinPrefix, id) }
 
 // HistoryPrefix is where the copies of the last versions of the root are, in order of version.
 const HistoryPrefix = "meta/history/"

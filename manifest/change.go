@@ -274,6 +274,15 @@ type (
 		Refs    []SegmentRef
 		Indexes []Index
 	}
+	// Forsake is a Change: references whose segments are lost or damaged leave one chunk, so that
+	// the rest of it is served. What is left of the segments stays in the bucket. Preconditions:
+	// no job rewrites the collection; chunk of that id, in any version; the references are
+	// there, as given. Rows and deletions in them are gone: an older version of a row that is
+	// in another reference is seen again.
+	Forsake struct {
+		Chunk ChunkAt
+		Refs  []SegmentRef
+	}
 	// MarkChunk is a Change: sets the flags of a chunk, and with ChunkIndivisible why.
 	// Precondition: chunk as named.
 	MarkChunk struct {

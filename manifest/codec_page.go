@@ -25,8 +25,13 @@ type PageRef struct {
 	id pageID
 }
 
+// PagePrefix is where pages are, in order of their base versions.
+const PagePrefix = "meta/page/"
+
 // Key is the object key: meta/page/<base version>/<nonce>.
-func (p PageRef) Key() string { return fmt.Sprintf("meta/page/%020d/%016x", uint64(p.Base), p.Nonce) }
+func (p PageRef) Key() string {
+	return fmt.Sprintf("%s%020d/%016x", PagePrefix, uint64(p.Base), p.Nonce)
+}
 
 // Pages are the pages of s that are objects, by collection and key: what GC must keep as
 // long as this version can be read.

@@ -17,6 +17,11 @@
 // A job that gave a collection another key, and of which nothing is heard for ten minutes, is
 // ended: it keeps dropped segments from being deleted, and it left some of its own.
 //
+// The newest copy of the root that a commit left (meta/history) is, with the logs above its floors,
+// what a lost root is made again from (manifest/decisions/0005). So what it needs stays too: a
+// log is collected up to the floor of the copy, and a segment that was dropped after it waits for
+// the next. Of the copies the last 100 are kept.
+//
 // Deciding is pure (Make, and logPlan for the objects of one log); doing (Sweep) may be
 // killed between any two deletions, and the next sweep goes on. Two sweeps at once delete
 // the same things twice, which is harmless. Dropped segments wait a while as a courtesy to

@@ -4,13 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/granarydb/granary/manifest"
 )
-
-// pinPrefix is where the copies of pins are.
-var pinPrefix = strings.TrimSuffix(manifest.PinKey([16]byte{}), strings.Repeat("0", 32))
 
 // pins gives up pins that are over, and deletes the copies of those that were given up. They
 // are listed only when a pin has gone since the last sweep, and by the first one.
@@ -65,9 +61,9 @@ func pinIDs(root *manifest.State) [][16]byte {
 // copies deletes those that no pin names, in a root that is read after they were listed: a pin
 // is in the root before its copy is written.
 func (w *sweep) copies(ctx context.Context) (left bool, err error) {
-	page, _, err := w.Bucket.List(ctx, pinPrefix, "", 0)
+	page, _, err := w.Bucket.List(ctx, manifest.PinPrefix, "", 0)
 	if err != nil {
-		return false, fmt.Errorf("gc: list %s: %w", pinPrefix, err)
+		return false, fmt.Errorf("gc: list %s: %w", manifest.PinPrefix, err)
 	}
 	if len(page) == 0 {
 		return false, nil

@@ -14,7 +14,7 @@ import (
 // copies are how many copies of pins there are.
 func (w *world) copies() int {
 	w.t.Helper()
-	page, _, err := w.mem.List(context.Background(), pinPrefix, "", 0)
+	page, _, err := w.mem.List(context.Background(), manifest.PinPrefix, "", 0)
 	w.must(err)
 	return len(page)
 }

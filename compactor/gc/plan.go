@@ -22,8 +22,9 @@ type Plan struct {
 	// until a later drop: forgotten, not deleted; the last chunk to drop them lists them
 	// again.
 	Shared []manifest.DroppedSegment
-	// Waiting counts dropped segments that are kept out of courtesy, or for a pin.
-	Waiting int
+	// Waiting counts dropped segments that are kept out of courtesy, or for a pin, and Uncopied
+	// those that wait for a copy of the root without them.
+	Waiting, Uncopied int
 }
 
 // Make decides about the dropped segments. roots are the root and every pinned root, the

@@ -41,6 +41,10 @@ type Sweeper struct {
 	heard map[manifest.JobID]heard
 	// orphansAfter is the key at which the last look for orphans ended; "": it saw all.
 	orphansAfter string
+	// copied is the newest copy of the root; nil: there is none. copiedMillis is that of the root
+	// when it was looked for.
+	copied       *manifest.Image
+	copiedMillis int64
 }
 
 // Result is what a sweep did.
@@ -69,17 +73,30 @@ func (s *Sweeper) Sweep(ctx context.Context, dry bool) (Result, error) {
 	if err := w.silent(ctx, roots[0]); err != nil {
 		return Result{}, err
 	}
+	if err := w.history(ctx, roots[0]); err != nil {
+		return w.Result, err
+	}
 	w.Plan = Make(roots, s.Host.Wall().UnixMilli(), courtesy)
+	if s.copied != nil {
+		w.Plan.Copied(s.copied.Version())
+	}
 	w.explain(roots, courtesy)
 	for _, shard := range logs(roots[0]) {
-		if err := w.log(ctx, shard, w.budget-min(len(w.Plan.Segments), (w.budget+1)/2)); err != nil {
+		low, ok := s.collectable(shard)
+		if !ok {
+			continue
+		}
+		if err := w.log(ctx, low, w.budget-min(len(w.Plan.Segments), (w.budget+1)/2)); err != nil {
 			return w.Result, err
 		}
 	}
 	if err := w.segments(ctx); err != nil {
 		return w.Result, err
 	}
-	return w.Result, w.pins(ctx, roots[0])
+	if err := w.pins(ctx, roots[0]); err != nil {
+		return w.Result, err
+	}
+	return w.Result, w.another(ctx, roots[0])
 }
 
 // roots are the root and, when there are segments to decide about, every pinned root.

@@ -46,6 +46,8 @@ func (w *sweep) explain(roots []*manifest.State, courtesy time.Duration) {
 			v.Why = fmt.Sprintf("one chunk does not refer to it since root version %d, another does, or did so longer", d.Version)
 		case pinned[d.Segment]:
 			v.Why += ", but a snapshot does: granary snapshot list"
+		case w.copied != nil && d.Version > w.copied.Version():
+			v.Why += ", but the newest copy of the root does, until there is a later one"
 		case wait > 0:
 			v.Why += fmt.Sprintf("; for %v it is kept for those that still read an older root", wait.Round(time.Second))
 		case rewrites(roots[0], now):
