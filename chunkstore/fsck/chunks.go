@@ -85,6 +85,26 @@ func (v *view) compare(o *view) int {
 	return cmp.Or(cmp.Compare(v.chunk.Collection, o.chunk.Collection), bytes.Compare(v.ref.Clip.Min, o.ref.Clip.Min))
 }
 
+// Segments opens, or in a deep check reads, the segments that a state refers to, whether it is
+// the root or a copy of one, and says which are lost or damaged: a problem for each chunk and
+// segment. Errors: those that say nothing about a segment.
+func (c *Checker) Segments(ctx context.Context, state *manifest.State) ([]Problem, error) {
+	w, _ := newChunkCheck(c, state, &Report{})
+	for chunk := range state.AllChunks() {
+		for _, ref := range chunk.Refs {
+			err := w.segment(ctx, ref)
+			switch {
+			case err == nil:
+			case !about(err):
+				return nil, fmt.Errorf("fsck: %s: %w", ref.Segment, err)
+			default:
+				w.lost(chunk, ref, err)
+			}
+		}
+	}
+	return w.report.Problems, nil
+}
+
 // chunk checks the references of a chunk, and its rows when all of them can be read.
 func (w *chunkCheck) chunk(ctx context.Context, chunk *manifest.Chunk) error {
 	whole := true
@@ -198,12 +218,17 @@ func (w *chunkCheck) blame(ctx context.Context, chunk *manifest.Chunk, ref manif
 	if still == nil || !slices.ContainsFunc(still.Refs, func(r manifest.SegmentRef) bool { return r.Segment == ref.Segment }) {
 		return nil
 	}
+	w.lost(chunk, ref, err)
+	return nil
+}
+
+// lost reports a segment that is missing or damaged.
+func (w *chunkCheck) lost(chunk *manifest.Chunk, ref manifest.SegmentRef, err error) {
 	rule := RuleSegment
 	if errors.Is(err, errkind.NotFound) {
 		rule = RuleExists
 	}
 	w.report.add(Problem{Rule: rule, Object: ref.Segment.Key(), Chunk: Name(w.state, chunk), AtStake: w.stake(chunk), Detail: err.Error()})
-	return nil
 }
 
 // stake is one chunk as what a problem concerns.

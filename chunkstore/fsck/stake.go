@@ -48,9 +48,9 @@ func extended(d bson.Raw) json.RawMessage {
 	return text
 }
 
-// above are the chunks of a shard of which records at a position are in no segment: those
+// Above are the chunks of a shard of which records at a position are in no segment: those
 // whose floor does not cover it. More is how many there are beyond those that are listed.
-func above(state *manifest.State, shard manifest.ShardID, epoch manifest.Epoch, index uint64) (list []KeyRange, more int) {
+func Above(state *manifest.State, shard manifest.ShardID, epoch manifest.Epoch, index uint64) (list []KeyRange, more int) {
 	for chunk := range state.AllChunks() {
 		switch {
 		case chunk.Shard != shard || state.EffectiveFloor(chunk).Covers(epoch, index):

@@ -202,7 +202,7 @@ func (w *logCheck) end(ctx context.Context) error {
 func (w *logCheck) problem(rule, key, detail string) {
 	p := Problem{Rule: rule, Object: key, Detail: detail}
 	if shard, epoch, index, err := manifest.ParseWALKey(key); err == nil {
-		p.AtStake, p.More = above(w.state, shard, epoch, index)
+		p.AtStake, p.More = Above(w.state, shard, epoch, index)
 	}
 	w.report.add(p)
 }

@@ -113,6 +113,16 @@ func (e *retry) stored() segment.RetryEntry {
 	return x
 }
 
+// StoredRetry is an entry of a log as a segment has it: for whoever takes records of a log into
+// a segment without being their chunk's owner. Errors: Corrupt.
+func StoredRetry(logged segment.RetryEntry) (segment.RetryEntry, error) {
+	e, err := recall(logged, nil)
+	if err != nil {
+		return segment.RetryEntry{}, err
+	}
+	return e.stored(), nil
+}
+
 func (e *retry) size() int64 { return e.MemoryBytes() }
 
 // slot orders the entries of one transaction: results and progress of a statement side by

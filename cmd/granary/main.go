@@ -1,7 +1,7 @@
 // Command granary is a sharded document database in one binary: every role, and every tool
 // that looks at a store.
 //
-// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done in part (fsck found problems).
+// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done in part (fsck found problems, repair gave something up).
 package main
 
 import (
@@ -48,7 +48,7 @@ Every flag can be set by an environment variable: --store is GRANARY_STORE, and 
 		Commands: []*cli.Command{
 			localCommand(), writerCommand(), routerCommand(), balancerCommand(), compactCommand(), initCommand(), statusCommand(),
 			splitCommand(), moveCommand(), mergeCommand(), dropRangeCommand(), reshardCommand(), drainCommand(), gcCommand(),
-			fsckCommand(), scrubCommand(), doctorCommand(),
+			fsckCommand(), scrubCommand(), repairCommand(), doctorCommand(),
 			snapshotCommand(), backupCommand(), restoreCommand(), versionCommand(),
 		},
 	}

@@ -29,7 +29,9 @@ func TestScrubByCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, code, err := granary(t, "scrub", "--store", store, "-o", "json")
-	var r struct{ Problems []struct{ Rule, Object string } }
+	var r struct {
+		Problems []struct{ Rule, Object string }
+	}
 	if json.Unmarshal([]byte(out), &r) != nil || code != codePartial || len(r.Problems) != 1 || r.Problems[0].Object != manifest.RootKey {
 		t.Errorf("exit code %d, %v: %s", code, err, out)
 	}
