@@ -54,7 +54,7 @@ func TestLatePutFindsTheSealAfterCollection(t *testing.T) {
 		}
 		store := faultbucket.New(b, host.System(), nil)
 		defer store.Wait()
-		first := open(t, store, localstack.Options{Shards: 1})
+		first := open(t, store, localstack.Options{Shards: 1, HistoryEvery: -1})
 		for id := range 5 {
 			do(t, first, "shop", insert(id))
 		}
@@ -72,7 +72,7 @@ func TestLatePutFindsTheSealAfterCollection(t *testing.T) {
 		}
 		_ = first.Close(context.Background())
 
-		second := open(t, b, localstack.Options{CollectEvery: time.Second})
+		second := open(t, b, localstack.Options{CollectEvery: time.Second, HistoryEvery: -1})
 		defer second.Close(context.Background())
 		if _, err := second.Writer.Flush(t.Context(), &rpc.FlushRequest{Header: rpc.Header{Shard: "shard01"}}); err != nil {
 			t.Fatal(err)
@@ -109,7 +109,7 @@ func TestCollectionKeepsUpWithTheLog(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := membucket.New()
-		s := open(t, b, localstack.Options{Shards: 1, CollectEvery: time.Hour})
+		s := open(t, b, localstack.Options{Shards: 1, CollectEvery: time.Hour, HistoryEvery: -1})
 		defer s.Close(context.Background())
 		const more = 12_000 // than 10,000
 		for id := range more {

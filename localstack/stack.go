@@ -58,7 +58,7 @@ type Options struct {
 	// CollectEvery is the time between two sweeps of the log and of dropped segments; 30 s.
 	CollectEvery time.Duration
 	// HistoryEvery is the time between two copies of the root that commits leave, to repair from;
-	// 1 min.
+	// 1 min. Negative: they leave none.
 	HistoryEvery time.Duration
 	// UpkeepEvery is the shortest time between two looks at the sizes, loads and segments of
 	// chunks; 1 s. Negative: chunks are neither cut nor merged by this process, nor segments.

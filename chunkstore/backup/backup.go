@@ -19,6 +19,12 @@
 // the copy: the same cluster at that moment, with every shard free. What was acknowledged after
 // the backup began may be missing, what was acknowledged before is not.
 //
+// # Pruning
+//
+// A store of backups keeps every object until it is pruned (Prune): the names of the backups that
+// go, then whatever the others do not need. A backup that is being copied counts on objects that
+// are there already, so the two exclude each other by marks (Begin).
+//
 // Bytes are compared by size while they are copied; granary fsck --deep reads every row.
 //
 // The package may change with any release.
@@ -183,8 +189,8 @@ func (c *Copier) one(ctx context.Context, o Object) (int64, error) {
 	return int64(len(got.Body)), nil
 }
 
-// Finish names a backup whose objects are all there. Errors: Conflict when there is another of
-// that name.
+// Finish names a backup whose objects are all there, since Begin. Errors: Conflict when there is
+// another of that name.
 func Finish(ctx context.Context, to bucket.Bucket, name string, p *Plan) error {
 	if err := CheckName(name); err != nil {
 		return err

@@ -30,19 +30,24 @@ again, so every backup after the first is small, and one that was interrupted go
    granary backup --store s3://prod/granary --to s3://backups/granary
    granary backup --store dir:./granary-data --to dir:/mnt/backups --snapshot monday
    granary backup --to dir:/mnt/backups --list
+   granary backup prune --to dir:/mnt/backups --keep 7 --dry-run
    granary restore --from dir:/mnt/backups --name 2026-12-01T020000Z --store dir:./restored`,
 		Flags: []cli.Flag{
 			storeFlag(), outputFlag(),
-			&cli.StringFlag{Name: "to", Required: true, Usage: "the store of the backups"},
+			toFlag(),
 			&cli.StringFlag{Name: "name", Usage: "what to call it; without, the time"},
 			&cli.StringFlag{Name: "snapshot", Usage: "back up this snapshot; without, one is made for the time of the backup"},
 			&cli.BoolFlag{Name: "list", Usage: "list the backups there are, and make none"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "say what would be copied; needs --snapshot"},
 			parallelFlag(),
 		},
-		Action: runBackup,
+		Commands: []*cli.Command{pruneCommand()},
+		Action:   runBackup,
 	}
 }
+
+// toFlag is not required by the library, which would ask for it before a subcommand's.
+func toFlag() cli.Flag { return &cli.StringFlag{Name: "to", Usage: "the store of the backups"} }
 
 func parallelFlag() cli.Flag {
 	return &cli.IntFlag{Name: "parallel", Value: 4, Validator: positive[int]("--parallel"), Usage: "objects copied at once, each in memory as a whole"}
@@ -67,6 +72,14 @@ func restoreCommand() *cli.Command {
 	}
 }
 
+// backupStore opens the store of the backups.
+func backupStore(ctx context.Context, cmd *cli.Command, h host.Host) (bucket.Bucket, error) {
+	if cmd.String("to") == "" {
+		return nil, usage(`required flag "to" not set: --to s3://backups/granary, or --to dir:/mnt/backups`)
+	}
+	return otherStore(ctx, cmd, "to", h)
+}
+
 // otherStore opens a store that a flag names.
 func otherStore(ctx context.Context, cmd *cli.Command, flag string, h host.Host) (bucket.Bucket, error) {
 	b, err := open.URL(ctx, cmd.String(flag), h)
@@ -81,7 +94,7 @@ func otherStore(ctx context.Context, cmd *cli.Command, flag string, h host.Host)
 
 func runBackup(ctx context.Context, cmd *cli.Command) error {
 	h := host.System()
-	to, err := otherStore(ctx, cmd, "to", h)
+	to, err := backupStore(ctx, cmd, h)
 	if err != nil {
 		return err
 	}
@@ -140,14 +153,26 @@ func copyBackup(ctx context.Context, cmd *cli.Command, from, to bucket.Bucket, n
 	if err != nil {
 		return err
 	}
+	if cmd.Bool("dry-run") {
+		r, err := copyPlan(ctx, cmd, from, to, plan)
+		if err != nil {
+			return err
+		}
+		return printCopied(cmd, "backed up", name, plan, r)
+	}
+	// Should it fail, the mark stays: what was copied is found by the next try, unless pruned.
+	if err := backup.Begin(ctx, to, name); err != nil {
+		return err
+	}
 	r, err := copyPlan(ctx, cmd, from, to, plan)
+	if err == nil {
+		err = backup.Finish(ctx, to, name, plan)
+	}
 	if err != nil {
 		return err
 	}
-	if !cmd.Bool("dry-run") {
-		if err := backup.Finish(ctx, to, name, plan); err != nil {
-			return err
-		}
+	if err := backup.End(ctx, to, name); err != nil {
+		return err
 	}
 	return printCopied(cmd, "backed up", name, plan, r)
 }

@@ -29,12 +29,22 @@ func TestBackupAndRestoreByCommands(t *testing.T) {
 	if out := ok(t, "snapshot", "list", "--store", restored, "-o", "json"); strings.TrimSpace(out) != "[]" {
 		t.Errorf("snapshots of the restored: %s", out)
 	}
+	if out := ok(t, "backup", "prune", "--to", backups, "--keep", "1", "--dry-run"); !strings.Contains(out, "would be removed: one") {
+		t.Errorf("dry prune: %s", out)
+	}
+	if out := ok(t, "backup", "prune", "--to", backups, "--keep", "1"); !strings.Contains(out, "1 backups stay, 1 removed") {
+		t.Errorf("prune: %s", out)
+	}
+	ok(t, "restore", "--from", backups, "--name", "two", "--store", "dir:"+t.TempDir())
 	ok(t, "snapshot", "drop", "monday", "--store", store)
 	for _, c := range []struct{ args, want string }{
 		{"snapshot drop monday --store " + store, "granary snapshot list"},
 		{"snapshot create --store " + store, "takes the name of a snapshot"},
 		{"backup --store " + store, `"to" not set`},
-		{"backup --store " + store + " --to " + backups + " --name one", "one"},
+		{"backup --store " + store + " --to " + backups + " --name two", "two"},
+		{"backup prune --to " + backups, "--keep 7"},
+		{"backup prune --keep 1", `"to" not set`},
+		{"backup prune --keep 1 --to " + store, "only a store of backups alone is pruned"},
 		{"backup --store " + store + " --to " + backups + " --name ../x", "letters, digits"},
 		{"backup --store " + store + " --to " + backups + " --dry-run", "granary snapshot create"},
 		{"backup --store " + store + " --to " + backups + " --snapshot none", "granary snapshot list"},
