@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/granarydb/granary/chunkstore/backup"
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/bucket/membucket"
 	"github.com/granarydb/granary/chunkstore/fsck"
@@ -366,5 +367,31 @@ func TestDrillPrefixLost(t *testing.T) {
 		if r, err := d.repair(repair.Options{AcceptLoss: true}); !errors.Is(err, errkind.NotFound) || !strings.Contains(err.Error(), "granary restore") {
 			d.t.Errorf("without any root: %+v, %v", r, err)
 		}
+	})
+}
+
+// A backup of a moment, copied while documents and chunks go on changing, and restored elsewhere,
+// is exactly the documents of that moment.
+func TestDrillBackupUnderLoad(t *testing.T) {
+	drilled(t, func(d *drill) {
+		ctx, to, moment := context.Background(), membucket.New(), map[int32]int32{}
+		pin, err := d.stack.Router.CreateSnapshot(ctx, "moment", 0, 0)
+		d.must(err)
+		for id, v := range d.want {
+			moment[id] = v
+		}
+		plan, err := backup.Read(ctx, d.mem, manifest.PinKey(pin.ID))
+		d.must(err)
+		d.must(backup.Begin(ctx, to, "one"))
+		_, err = (&backup.Copier{From: d.mem, To: to, Parallel: 1, Progress: func(backup.Result) { d.step() }}).Copy(ctx, plan)
+		d.must(err)
+		time.Sleep(20 * time.Minute) // the pin is what keeps its objects
+		_, err = (&backup.Copier{From: d.mem, To: to}).Copy(ctx, plan)
+		d.must(err)
+		d.must(backup.Finish(ctx, to, "one", plan))
+		d.must(backup.End(ctx, to, "one"))
+		d.kill()
+		d.mem, d.want = restore(d.t, to, "one"), moment
+		d.reopen(nil)
 	})
 }
