@@ -42,10 +42,16 @@ func TestBackupAndRestoreByCommands(t *testing.T) {
 		t.Errorf("prune: %s", out)
 	}
 	ok(t, "restore", "--from", backups, "--name", "two", "--store", "dir:"+t.TempDir())
+	if out := ok(t, "undrop", "--list", "--store", store, "-o", "json"); strings.TrimSpace(out) != "[]" {
+		t.Errorf("dropped: %s", out)
+	}
 	ok(t, "snapshot", "drop", "monday", "--store", store)
 	for _, c := range []struct{ args, want string }{
 		{"snapshot drop monday --store " + store, "granary snapshot list"},
 		{"snapshot create --store " + store, "takes the name of a snapshot"},
+		{"undrop --store " + store, "DATABASE.COLLECTION"},
+		{"undrop --ns a.b --as c --store " + store, "DATABASE.COLLECTION"},
+		{"undrop --ns a.b --store " + store, "no snapshot has a.b"},
 		{"backup --store " + store, `"to" not set`},
 		{"backup --store " + store + " --to " + backups + " --name two", "two"},
 		{"backup prune --to " + backups, "--keep 7"},

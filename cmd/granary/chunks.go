@@ -47,17 +47,17 @@ type chunkCommand struct {
 	router *router.Router
 }
 
-// namespaceOf reads --ns.
-func namespaceOf(cmd *cli.Command) (router.Namespace, error) {
-	db, coll, ok := strings.Cut(cmd.String("ns"), ".")
+// namespaceOf reads a flag that names a collection.
+func namespaceOf(cmd *cli.Command, flag string) (router.Namespace, error) {
+	db, coll, ok := strings.Cut(cmd.String(flag), ".")
 	if !ok || db == "" || coll == "" {
-		return router.Namespace{}, usage("--ns %q: name a collection as DATABASE.COLLECTION", cmd.String("ns"))
+		return router.Namespace{}, usage("--%s %q: name a collection as DATABASE.COLLECTION", flag, cmd.String(flag))
 	}
 	return router.Namespace{Database: db, Collection: coll}, nil
 }
 
 func openChunks(ctx context.Context, cmd *cli.Command) (*chunkCommand, error) {
-	ns, err := namespaceOf(cmd)
+	ns, err := namespaceOf(cmd, "ns")
 	if err != nil {
 		return nil, err
 	}

@@ -80,7 +80,7 @@ func printReport(cmd *cli.Command, r *fsck.Report) error {
 		return printJSON(out, r)
 	}
 	for _, p := range r.Problems {
-		fmt.Fprintf(out, "PROBLEM  %s\n  object     %s\n", p.Rule, p.Object)
+		fmt.Fprintf(out, "PROBLEM  %s\n  object %s\n", p.Rule, p.Object)
 		printRanges(out, p.AtStake, p.More)
 		fmt.Fprintf(out, "  %s\n", p.Detail)
 	}
@@ -95,10 +95,10 @@ func printReport(cmd *cli.Command, r *fsck.Report) error {
 // printRanges prints which documents a problem concerns.
 func printRanges(out io.Writer, ranges []fsck.KeyRange, more int) {
 	for _, k := range ranges {
-		fmt.Fprintf(out, "  documents  %s\n", k)
+		fmt.Fprintf(out, "  documents %s\n", k)
 	}
 	if more > 0 {
-		fmt.Fprintf(out, "  documents  of %d more chunks\n", more)
+		fmt.Fprintf(out, "  documents of %d more chunks\n", more)
 	}
 }
 

@@ -48,8 +48,8 @@ Every flag can be set by an environment variable: --store is GRANARY_STORE, and 
 		Commands: []*cli.Command{
 			localCommand(), writerCommand(), routerCommand(), balancerCommand(), compactCommand(), initCommand(), statusCommand(),
 			splitCommand(), moveCommand(), mergeCommand(), dropRangeCommand(), reshardCommand(), drainCommand(), gcCommand(),
-			fsckCommand(), scrubCommand(), repairCommand(), doctorCommand(),
-			snapshotCommand(), backupCommand(), restoreCommand(), versionCommand(),
+			fsckCommand(), scrubCommand(), repairCommand(), doctorCommand(), snapshotCommand(), undropCommand(), backupCommand(),
+			restoreCommand(), versionCommand(),
 		},
 	}
 	for _, c := range root.Commands {

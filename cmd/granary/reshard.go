@@ -98,7 +98,7 @@ func (p Prices) ofReshard(e reshard.Estimate) *reshardCost {
 
 // collectionNamed is the collection of --ns in a root.
 func collectionNamed(cmd *cli.Command, s *manifest.State) (*manifest.Collection, error) {
-	ns, err := namespaceOf(cmd)
+	ns, err := namespaceOf(cmd, "ns")
 	if err != nil {
 		return nil, err
 	}
@@ -295,7 +295,7 @@ func undoReshard(ctx context.Context, cmd *cli.Command) error {
 }
 
 func abortReshard(ctx context.Context, cmd *cli.Command) error {
-	ns, err := namespaceOf(cmd)
+	ns, err := namespaceOf(cmd, "ns")
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@
 // ended: it keeps dropped segments from being deleted, and it left some of its own.
 //
 // The newest copy of the root that a commit left (meta/history) is, with the logs above its floors,
-// what a lost root is made again from (manifest/decisions/0005). So what it needs stays too: a
+// what a lost root is made again from (manifest/decisions/0006). So what it needs stays too: a
 // log is collected up to the floor of the copy, and a segment that was dropped after it waits for
 // the next. Of the copies the last 100 are kept.
 //

@@ -17,6 +17,10 @@ func (s *Commands) snapshots() []Command {
 			Fields: []string{"expireAfterSeconds"}, Run: s.createSnapshot,
 		},
 		{Name: "listSnapshots", Help: "the snapshots there are", Admin: true, Run: s.listSnapshots},
+		{
+			Name: "undropCollection", Help: "brings a collection back from a snapshot", Admin: true,
+			Fields: []string{"as", "snapshot", "dryRun"}, Run: s.undrop,
+		},
 		{Name: "dropSnapshot", Help: "gives a snapshot up", Admin: true, Run: s.dropSnapshot},
 	}
 }
