@@ -19,6 +19,9 @@ type Silence struct {
 	since map[manifest.JobID]heard
 }
 
+// lately is how old a look at the root may be that is good enough to hear of others by.
+const lately = 15 * time.Second
+
 // heard is a record as it was when it was last seen to change, on the monotonic clock.
 type heard struct {
 	body string
@@ -27,13 +30,16 @@ type heard struct {
 
 // Abandoned are the commands (NewCollection.Again) of reshardings whose processes seem to be
 // dead: they can be carried out again, and are told once. It is to be asked now and then, with
-// the same Silence, and costs a conditional GET of the root.
+// the same Silence, and costs a conditional GET of the root where nothing else in this process has
+// looked at it lately.
 func (r *Router) Abandoned(ctx context.Context, silence *Silence) (commands []bson.Raw, err error) {
-	s, err := r.State(ctx, 0)
-	if err != nil {
-		return nil, err
-	}
 	now, present := r.host.Mono(), make(map[manifest.JobID]heard)
+	s := r.root.State()
+	if s == nil || now-r.root.Answered() > lately {
+		if s, err = r.State(ctx, 0); err != nil {
+			return nil, err
+		}
+	}
 	for _, rec := range s.Records(manifest.RecordReshard) {
 		job := rec.ReshardJob()
 		if _, stands := s.Job(job); !stands || r.here(rec.ID) != nil {
