@@ -76,12 +76,12 @@ func TestASilentProcessIsTakenOver(t *testing.T) {
 		a, b := w.start("a:1"), w.start("b:1")
 		w.until("an even share", 20*time.Second, w.eachHolds(1, "a:1", "b:1"))
 		w.mu.Lock()
-		b.stuck = true
+		b.stuck, b.stopped = true, true
 		w.mu.Unlock()
 		took := w.until("a has both", 12*time.Second, func() bool { return w.held("a:1") == 2 })
 		t.Logf("claimed %v after the silence began", took)
 		w.mu.Lock()
-		b.stuck = false
+		b.stuck, b.stopped = false, false
 		w.mu.Unlock()
 		w.until("an even share again", 20*time.Second, w.eachHolds(1, "a:1", "b:1"))
 		_ = a

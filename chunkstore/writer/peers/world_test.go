@@ -42,7 +42,44 @@ type proc struct {
 	stop    context.CancelFunc
 	done    sync.WaitGroup
 	rude    bool // answers nobody's ping, as one with another secret
-	stuck   bool // answers and asks nobody, as a stopped process
+	stuck   bool // answers and asks no other process
+	stopped bool // does not look at the root either
+}
+
+// stoppable is the way of a process to the root: nothing gets there while it is stopped.
+type stoppable struct {
+	manifest.Cell
+	p *proc
+}
+
+func (c stoppable) wait(ctx context.Context) error {
+	for {
+		c.p.in.mu.Lock()
+		stopped := c.p.stopped
+		c.p.in.mu.Unlock()
+		if !stopped {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func (c stoppable) Load(ctx context.Context, key, known string) ([]byte, string, error) {
+	if err := c.wait(ctx); err != nil {
+		return nil, "", err
+	}
+	return c.Cell.Load(ctx, key, known)
+}
+
+func (c stoppable) Swap(ctx context.Context, key string, body []byte, from string) (string, error) {
+	if err := c.wait(ctx); err != nil {
+		return "", err
+	}
+	return c.Cell.Swap(ctx, key, body, from)
 }
 
 func inWorld(t *testing.T, shards int, f func(t *testing.T, w *world)) {
@@ -125,9 +162,10 @@ func (w *world) start(address string, named ...manifest.ShardID) *proc {
 	w.born++
 	holder := fmt.Sprintf("%s#%d", address, w.born)
 	h := host.System()
-	root := manifest.NewRoot(bucket.NewCell(w.mem), h, nil)
+	p := &proc{in: w, address: address}
+	root := manifest.NewRoot(stoppable{bucket.NewCell(w.mem), p}, h, nil)
+	p.root = root
 	store := reader.NewStore(func(manifest.LocationID) (bucket.Bucket, error) { return w.mem, nil }, segment.NewCache(1<<20))
-	p := &proc{in: w, root: root, address: address}
 	p.w = writer.New(writer.Config{Root: root, Bucket: w.mem, Store: store, Host: h, Holder: holder, Address: address, Settings: writer.Settings{Lease: lease}})
 	p.Member = New(Config{Root: root, Writer: p.w, Dial: p, Host: h, Holder: holder, Address: address, Any: len(named) == 0, Named: named})
 	ctx, stop := context.WithCancel(context.Background())
