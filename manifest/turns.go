@@ -5,8 +5,9 @@ import "time"
 // turns keeps a process that commits all the time from having the register for itself. Whoever
 // has just written the root knows it, and can send the next swap at once; whoever was overtaken
 // reads first, and is overtaken again. So a winner stands back now and then, for as long as the
-// others need to read and to swap; whoever was overtaken does not wait at all. As long as it never lost a race, it does not know whether there
-// are others, and does so seldom. Only the committer touches it.
+// others need to read and to swap; whoever was overtaken does not wait at all. As long as it never
+// lost a race, it does not know whether there are others, and does so seldom. Only the committer
+// touches it.
 type turns struct {
 	wins  int           // swaps won one after the other, without standing back
 	won   time.Duration // Mono of the last one

@@ -118,15 +118,7 @@ func TestBalancingFromTheCommandLine(t *testing.T) {
 
 // TestABalancerOfItsOwn spreads chunks whose writer takes no part in balancing.
 func TestABalancerOfItsOwn(t *testing.T) {
-	t.Setenv("GRANARY_SECRET", "a secret of enough characters")
-	store := "dir:" + t.TempDir()
-	_, mongoAt := startProcess(t, "router", "--store", store, "--new-shards", "2", "--mongo", "127.0.0.1:0")
-	startProcess(t, "writer", "--store", store, "--listen", "127.0.0.1:0", "--lease", "200ms", "--balancer=false")
-	c, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + mongoAt))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Disconnect(context.Background()) }()
+	store, c := startPair(t)
 	for _, cmd := range []bson.D{
 		{{Key: "shardCollection", Value: "shop.orders"}, {Key: "key", Value: bson.D{{Key: "k", Value: 1}}}},
 		{{Key: "split", Value: "shop.orders"}, {Key: "middle", Value: bson.D{{Key: "k", Value: 1}}}},

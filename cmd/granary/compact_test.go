@@ -17,15 +17,7 @@ import (
 // collection that has rounds of them, each with newer versions of the same ten documents.
 func fragmented(t *testing.T, rounds int) (store string, orders *mongo.Collection) {
 	t.Helper()
-	t.Setenv("GRANARY_SECRET", "a secret of enough characters")
-	store = "dir:" + t.TempDir()
-	_, at := startProcess(t, "router", "--store", store, "--new-shards", "2", "--mongo", "127.0.0.1:0")
-	startProcess(t, "writer", "--store", store, "--listen", "127.0.0.1:0", "--lease", "200ms", "--upkeep=false", "--balancer=false")
-	c, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + at))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Disconnect(context.Background()) })
+	store, c := startPair(t, "--upkeep=false")
 	orders = c.Database("shop").Collection("orders")
 	for round := range rounds {
 		for id := range 10 {

@@ -37,6 +37,22 @@ func startProcess(t *testing.T, args ...string) (l *local, at string) {
 	return nil, ""
 }
 
+// startPair runs a router and a writer of two shards, with more flags for the writer, and returns
+// their store and a client of the router.
+func startPair(t *testing.T, more ...string) (store string, c *mongo.Client) {
+	t.Helper()
+	t.Setenv("GRANARY_SECRET", "a secret of enough characters")
+	store = "dir:" + t.TempDir()
+	_, at := startProcess(t, "router", "--store", store, "--new-shards", "2", "--mongo", "127.0.0.1:0")
+	startProcess(t, append([]string{"writer", "--store", store, "--listen", "127.0.0.1:0", "--lease", "200ms", "--balancer=false"}, more...)...)
+	c, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Disconnect(context.Background()) })
+	return store, c
+}
+
 // Two writers share the shards, with a secret between them and a router; drivers write and
 // read; status and metrics tell who holds what; a stopped writer hands over, and the last one
 // frees.

@@ -1,28 +1,17 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"strings"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
 // A collection is resharded and put back from the command line, in a running cluster; --dry-run
 // says what it will cost and does nothing.
 func TestReshardFromTheCommandLine(t *testing.T) {
-	t.Setenv("GRANARY_SECRET", "a secret of enough characters")
-	store := "dir:" + t.TempDir()
-	_, mongoAt := startProcess(t, "router", "--store", store, "--new-shards", "2", "--mongo", "127.0.0.1:0")
-	startProcess(t, "writer", "--store", store, "--listen", "127.0.0.1:0", "--lease", "200ms", "--balancer=false")
-	c, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + mongoAt))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Disconnect(context.Background()) }()
+	store, c := startPair(t)
 	shard := bson.D{{Key: "shardCollection", Value: "shop.orders"}, {Key: "key", Value: bson.D{{Key: "k", Value: 1}}}}
 	if err := c.Database("admin").RunCommand(t.Context(), shard).Err(); err != nil {
 		t.Fatal(err)
