@@ -136,6 +136,9 @@ func (f Flush) apply(b *builder) error {
 	for _, fc := range f.Chunks {
 		c := b.s.ChunkAt(fc.At)
 		if c == nil || c.Shard != f.Shard {
+			if fc.Tied {
+				return conflict(verb, f.Shard, "chunk %d, which is tied to others, is another by now: flush again", fc.At.ID)
+			}
 			// Split, merged or moved since the snapshot. Its rows stay with the owner of
 			// today, so the shard's floor must not pass them.
 			all = false

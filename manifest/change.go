@@ -152,7 +152,8 @@ type (
 	// skipped: its rows stay with whoever owns it. When none was skipped and Complete, the
 	// shard's floor becomes Snapshot, open epochs below it leave, and own floors that it
 	// reaches are zero; otherwise the included chunks get it as their own floor. References
-	// for a chunk whose floor is not below Snapshot conflict: they were added before.
+	// for a chunk whose floor is not below Snapshot conflict: they were added before. A chunk
+	// that is Tied and not as named conflicts, too.
 	Flush struct {
 		Shard    ShardID
 		Epoch    Epoch
@@ -343,10 +344,13 @@ type OwnerAt struct {
 	Epoch Epoch
 }
 
-// FlushedChunk is one chunk's part of a flush. At.Version is the one at the snapshot.
+// FlushedChunk is one chunk's part of a flush. At.Version is the one at the snapshot. Tied chunks
+// have halves of one change, such as a document that went from one to another: they are flushed
+// together or not at all, so that every version of the root shows both halves or neither.
 type FlushedChunk struct {
 	At    ChunkAt
 	Added Added
+	Tied  bool
 }
 
 // BatchChunk is one chunk's part of a batch, with what its owner answered to prepare.

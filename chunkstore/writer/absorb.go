@@ -126,6 +126,7 @@ func (s *shard) recut(gone []*chunk, come []*manifest.Chunk) []*chunk {
 	for _, c := range gone {
 		s.eachOwned(c.info.Collection, c.info.Range, func(to *chunk) {
 			to.seq, to.last = max(to.seq, c.seq), manifest.MaxPosition(to.last, c.last)
+			to.tied = manifest.MaxPosition(to.tied, c.tied)
 			to.inheritRetries(c)
 		})
 		s.inheritRows(c, c.mem, func(to *chunk) **memtable { return &to.mem })

@@ -18,6 +18,7 @@ type part struct {
 	rows    *memtable       // frozen; may be nil
 	retries []segment.RetryEntry
 	rule    *expiry.Rule // of the collection; nil: nothing expires
+	tied    bool
 	added   manifest.Added
 }
 

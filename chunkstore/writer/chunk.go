@@ -29,6 +29,9 @@ type chunk struct {
 	held *gate
 	// last is the end of the log as of the newest record that is, or may become, the chunk's.
 	last manifest.Position
+	// tied is the end of the log as of the newest record of the chunk that is one half of a
+	// change; see ties.go.
+	tied manifest.Position
 	// paused is closed to them while a hold of a range in the root touches the chunk; nil: open.
 	paused *gate
 	// aging: it is in the shard's list of those.

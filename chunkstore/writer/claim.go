@@ -287,6 +287,7 @@ func (s *shard) replayed(pos manifest.Position, r wal.Record) error {
 		}
 		c.mem.put(n)
 		s.stir(c, pos)
+		c.tied = pos // the log does not tell which records are halves of one change
 		s.heatOf(c)
 		c.seq = max(c.seq, r.Seq)
 		s.grow(n.bytes())

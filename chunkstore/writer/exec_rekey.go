@@ -23,7 +23,7 @@ import (
 // becomes visible under one hold of it: whoever asks this shard for both chunks sees both
 // rows change, or neither. What the two chunks do afterwards, each for itself, changes
 // nothing about that: a flush, a split and a move take rows that are visible already, and
-// leave them visible.
+// leave them visible. Readers of the root alone see both halves or neither, too: ties.go.
 //
 // Whoever asks for the two chunks at two moments could see the document twice, or not at
 // all. Two numbers in the reply prevent that. The collection's data version is 0 until the
@@ -171,6 +171,7 @@ func (x *exec) finishRekey(ctx context.Context, m *mutation, many *piece, res *r
 				x.add(c, from)
 			}
 			x.add(d, to)
+			x.s.tie(c, d, x.s.pending())
 			x.s.mu.Unlock()
 			return settled, nil
 		}

@@ -28,8 +28,8 @@ import (
 // segment with a row that the WAL lost would show what was never acknowledged, and then,
 // after a takeover, another row of the same seq.
 
-// freeze takes the durable rows of the shard (nil), or of some of its chunks, for a flush. ok
-// is false when there is nothing to do.
+// freeze takes the durable rows of the shard (nil), or of some of its chunks and those tied to
+// them, for a flush. ok is false when there is nothing to do.
 func (s *shard) freeze(only []*chunk) (pos manifest.Position, parts []*part, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,7 +38,7 @@ func (s *shard) freeze(only []*chunk) (pos manifest.Position, parts []*part, ok 
 	}
 	now := s.w.expiredBy()
 	s.forgetAged(now)
-	chunks := slices.SortedFunc(slices.Values(only), compareChunks)
+	chunks := slices.SortedFunc(slices.Values(s.withTied(only)), compareChunks)
 	if only == nil {
 		chunks = s.ordered()
 	}
@@ -47,7 +47,7 @@ func (s *shard) freeze(only []*chunk) (pos manifest.Position, parts []*part, ok 
 			continue
 		}
 		c.retries.expire(now)
-		p := &part{chunk: c, info: c.info, rule: s.rules[c.info.Collection].rule, added: manifest.Added{MaxSeq: c.seq}}
+		p := &part{chunk: c, info: c.info, rule: s.rules[c.info.Collection].rule, tied: s.isTied(c), added: manifest.Added{MaxSeq: c.seq}}
 		p.takeRetries(c, s.floor(c), now)
 		if c.mem.len() > 0 {
 			c.frozen, c.mem = c.mem, new(memtable)
@@ -140,7 +140,7 @@ func (s *shard) flushChunks(ctx context.Context, chunks []*chunk) error {
 func flushed(parts []*part) []manifest.FlushedChunk {
 	list := make([]manifest.FlushedChunk, len(parts))
 	for i, p := range parts {
-		list[i] = manifest.FlushedChunk{At: p.info.At(), Added: p.added}
+		list[i] = manifest.FlushedChunk{At: p.info.At(), Added: p.added, Tied: p.tied}
 	}
 	return list
 }

@@ -170,11 +170,21 @@ func (s *shard) giveAway(ctx context.Context, chunks []*chunk, list []manifest.C
 	if err := s.upload(ctx, parts); err != nil {
 		return 0, err
 	}
-	added := make(map[*chunk]manifest.Added, len(parts))
-	for _, p := range parts {
-		added[p.chunk] = p.added
+	moving := make(map[*chunk]bool, len(chunks))
+	for _, c := range chunks {
+		moving[c] = true
 	}
-	changes := make([]manifest.Change, len(chunks))
+	added := make(map[*chunk]manifest.Added, len(parts))
+	var along []*part // tied to what moves
+	for _, p := range parts {
+		if added[p.chunk] = p.added; !moving[p.chunk] {
+			along = append(along, p)
+		}
+	}
+	changes := make([]manifest.Change, len(chunks), len(chunks)+1)
+	if len(along) > 0 {
+		changes = append(changes, manifest.Flush{Shard: s.id, Epoch: s.commitEpoch(), Snapshot: pos, Chunks: flushed(along)})
+	}
 	for i, c := range chunks {
 		rows, ok := added[c]
 		if !ok || broken(moveUnflushed) {

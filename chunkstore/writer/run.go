@@ -92,7 +92,8 @@ func (w *Writer) flushDue(ctx context.Context) error {
 			continue
 		}
 		err := due[i].s.finished(ctx, j)
-		if err != nil && !errors.Is(err, errkind.Fenced) && !errors.Is(err, errkind.StaleVersion) {
+		// A conflict: a chunk was cut meanwhile that had to come along. The next flush takes it.
+		if err != nil && !errors.Is(err, errkind.Fenced) && !errors.Is(err, errkind.StaleVersion) && !errors.Is(err, errkind.Conflict) {
 			failed = append(failed, err)
 		}
 	}
