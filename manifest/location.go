@@ -22,7 +22,8 @@ import (
 // where zones are kept. A chunk changes its location in one way only: a Move replaces all
 // its references by copies at the destination.
 type Location struct {
-	ID LocationID
+	Cluster ClusterID // whose location it is
+	ID      LocationID
 	// URL names the bucket, as --store does. It holds no secret.
 	URL string
 }
@@ -65,6 +66,7 @@ func (s *State) Locations() []Location {
 	var list []Location
 	for _, r := range s.Records(RecordLocation) {
 		if l, err := r.location(); err == nil { // always: the state is checked
+			l.Cluster = s.cluster
 			list = append(list, l)
 		}
 	}
@@ -75,7 +77,9 @@ func (s *State) Locations() []Location {
 // Location is the location of that id, which is not 0. Errors: Invalid.
 func (s *State) Location(id LocationID) (Location, error) {
 	if r, ok := s.Record(RecordLocation, id.key()); ok {
-		return r.location()
+		l, err := r.location()
+		l.Cluster = s.cluster
+		return l, err
 	}
 	return Location{}, fmt.Errorf("location %d: %w: root version %d has none of that id", id, errkind.Invalid, s.version)
 }
@@ -91,6 +95,16 @@ func (s *State) LocationOf(id ShardID) LocationID {
 // Spread tells whether some shard is in another place than the cluster's own bucket.
 func (s *State) Spread() bool {
 	return slices.ContainsFunc(s.shards, func(h *Shard) bool { return h.Location != 0 })
+}
+
+// leaves names a zone that a part of c's range belongs to, and h does not; "" when there is none.
+func (s *State) leaves(c *Chunk, h *Shard) string {
+	for _, z := range s.Collection(c.Collection).Zones {
+		if z.Range.Overlaps(c.Range) && !h.InZone(z.Zone) {
+			return z.Zone
+		}
+	}
+	return ""
 }
 
 // location finds the location of a URL, or makes it.

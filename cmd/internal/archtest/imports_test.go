@@ -53,6 +53,7 @@ var importTable = table{
 	{"chunkstore/bucket/s3bucket", with(port, []string{"chunkstore/bucket/s3wire"}), "a driver: the AWS SDK, and the meaning that it shares"},
 	{"chunkstore/bucket/miniobucket", with(port, []string{"chunkstore/bucket/s3wire"}), "a driver: MinIO's client, and the meaning that it shares"},
 	{"chunkstore/bucket/s3test", with(port, []string{"chunkstore/bucket/membucket"}), "S3 for tests is memory behind HTTP"},
+	{"chunkstore/places", with(truth, port), "opens what the root names, by a function that is handed in"},
 	{"chunkstore/mongoerr", nil, "codes are data"},
 	{"chunkstore/admission", []string{"manifest/errkind", "manifest/host", "chunkstore/mongoerr"}, "counts requests and bytes, whatever they are"},
 	{"chunkstore/alarm", []string{"manifest/errkind", "manifest/host"}, "hears errors, whatever found them"},
