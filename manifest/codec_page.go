@@ -29,6 +29,13 @@ type PageRef struct {
 // Key is the object key: meta/page/<base version>/<nonce>.
 func (p PageRef) Key() string { return fmt.Sprintf("meta/page/%020d/%016x", uint64(p.Base), p.Nonce) }
 
+// PageBase is the base version in the object key of a page; false for other keys.
+func PageBase(key string) (Version, bool) {
+	var p PageRef
+	_, err := fmt.Sscanf(key, "meta/page/%d/%x", &p.Base, &p.Nonce)
+	return p.Base, err == nil && p.Key() == key
+}
+
 // Pages are the pages of s that are objects, by collection and key: what GC must keep as
 // long as this version can be read.
 func (s *State) Pages() []PageRef {

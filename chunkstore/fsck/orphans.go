@@ -14,17 +14,23 @@ import (
 // checkOrphans counts the segments that nothing refers to: neither the root, nor a pin, nor
 // the list of what GC will delete.
 func (c *Checker) checkOrphans(ctx context.Context, state *manifest.State, r *Report) error {
-	used := map[string]bool{}
+	used := map[manifest.LocationID]map[string]bool{}
+	keep := func(at manifest.LocationID, s manifest.SegmentID) {
+		if used[at] == nil {
+			used[at] = map[string]bool{}
+		}
+		used[at][s.Key()] = true
+	}
 	use := func(s *manifest.State) {
 		for chunk := range s.AllChunks() {
 			for _, ref := range chunk.Refs {
-				used[ref.Segment.Key()] = true
+				keep(ref.Location, ref.Segment)
 			}
 		}
 	}
 	use(state)
 	for _, d := range state.Dropped() {
-		used[d.Segment.Key()] = true
+		keep(d.Location, d.Segment)
 	}
 	for _, pin := range state.Pins() {
 		pinned, err := c.pinned(ctx, pin, r)
@@ -35,18 +41,20 @@ func (c *Checker) checkOrphans(ctx context.Context, state *manifest.State, r *Re
 			use(pinned)
 		}
 	}
-	return c.list(ctx, "seg/", func(a bucket.Attrs) error {
-		if !used[a.Key] {
-			r.Orphans++
-			r.OrphanBytes += a.Size
-		}
-		return nil
+	return everywhere(state, func(at manifest.LocationID) error {
+		return c.list(ctx, at, "seg/", func(a bucket.Attrs) error {
+			if !used[at][a.Key] {
+				r.Orphans++
+				r.OrphanBytes += a.Size
+			}
+			return nil
+		})
 	})
 }
 
 // pinned reads the root version of a pin; nil when it cannot be read.
 func (c *Checker) pinned(ctx context.Context, pin manifest.Pin, r *Report) (*manifest.State, error) {
-	s, err := manifest.ReadCopy(ctx, bucket.NewCell(c.Bucket), manifest.PinKey(pin.ID))
+	s, err := c.Root.Copy(ctx, manifest.PinKey(pin.ID))
 	if err == nil {
 		return s, nil
 	}

@@ -120,7 +120,9 @@ func (p *Places) Close() error {
 const MarkKey = "meta/location"
 
 // mark is its content.
-func mark(c manifest.ClusterID) []byte { return fmt.Appendf(nil, "granary location of cluster %x\n", c) }
+func mark(c manifest.ClusterID) []byte {
+	return fmt.Appendf(nil, "granary location of cluster %x\n", c)
+}
 
 // Prepare makes a bucket ready to be a location of the cluster: it is probed, and gets the
 // cluster's mark. One that has the mark already is left as it is. Errors: Invalid, when the

@@ -104,10 +104,10 @@ type Writer struct {
 	memory          memory
 	turns           turns
 	relocates       chan struct{} // capacity 1: a move to another location
-	seed            [16]byte  // of the actors' random numbers
-	asked           host.Host // as requests see it
-	running         host.Host // as Run does
-	forget          func()    // takes the observer off the root
+	seed            [16]byte      // of the actors' random numbers
+	asked           host.Host     // as requests see it
+	running         host.Host     // as Run does
+	forget          func()        // takes the observer off the root
 
 	mu        sync.Mutex
 	closed    bool

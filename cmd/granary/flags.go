@@ -15,6 +15,7 @@ import (
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/bucket/layer"
 	"github.com/granarydb/granary/chunkstore/bucket/open"
+	"github.com/granarydb/granary/chunkstore/places"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/manifest/host"
@@ -74,10 +75,15 @@ const requestLimit = 10 * time.Second
 // those of a store beyond this machine that take long are sent a second time; below is put
 // between the store and all of that.
 func openStore(ctx context.Context, cmd *cli.Command, h host.Host, below ...func(bucket.Bucket) bucket.Bucket) (bucket.Bucket, error) {
-	b, err := open.URL(ctx, cmd.String("store"), h)
+	b, err := openURL(ctx, cmd.String("store"), h, below...)
 	if errors.Is(err, errkind.Invalid) {
 		return nil, coded{fmt.Errorf("--store: %w", err), codeUsage}
 	}
+	return b, err
+}
+
+func openURL(ctx context.Context, url string, h host.Host, below ...func(bucket.Bucket) bucket.Bucket) (bucket.Bucket, error) {
+	b, err := open.URL(ctx, url, h)
 	if err != nil {
 		return nil, err
 	}
@@ -85,15 +91,40 @@ func openStore(ctx context.Context, cmd *cli.Command, h host.Host, below ...func
 		b = f(b)
 	}
 	b = layer.Deadline(b, h, requestLimit)
-	if scheme, _, _ := strings.Cut(cmd.String("store"), ":"); scheme != "dir" && scheme != "mem" {
+	if scheme, _, _ := strings.Cut(url, ":"); scheme != "dir" && scheme != "mem" {
 		b = layer.Hedge(b, h, nil)
 	}
 	return layer.Retry(b, h, nil), nil
 }
 
+// openLocation opens the buckets of shards with a location of their own, with the same layers
+// but for a cache on disk: what is to stay in one place is not spread over disks of others.
+// Every process has to find the same bucket under the same URL.
+func openLocation(h host.Host, below ...func(bucket.Bucket) bucket.Bucket) places.Opener {
+	return func(ctx context.Context, url string) (bucket.Bucket, error) {
+		path, isDir := strings.CutPrefix(url, "dir:")
+		switch {
+		case strings.HasPrefix(url, "mem:"):
+			return nil, fmt.Errorf("location %q: %w: memory is another one in every process", url, errkind.Invalid)
+		case isDir && !strings.HasPrefix(path, "/"):
+			return nil, fmt.Errorf("location %q: %w: a relative path is another one in every process; type dir:/PATH", url, errkind.Invalid)
+		}
+		return openURL(ctx, url, h, below...)
+	}
+}
+
+// store is a store that holds a cluster, with the locations of its shards.
+type store struct {
+	bucket.Bucket
+	*places.Places
+}
+
+// Close closes all of them.
+func (s *store) Close() error { return errors.Join(s.Places.Close(), s.Bucket.Close()) }
+
 // openCluster opens a store that must hold a cluster. It makes no directory where there is
 // none.
-func openCluster(ctx context.Context, cmd *cli.Command, h host.Host) (bucket.Bucket, *manifest.Root, error) {
+func openCluster(ctx context.Context, cmd *cli.Command, h host.Host) (*store, *manifest.Root, error) {
 	url := cmd.String("store")
 	if url == "mem:" {
 		return nil, nil, usage("--store mem: is empty in every new process: name a directory, such as dir:./granary-data")
@@ -108,25 +139,16 @@ func openCluster(ctx context.Context, cmd *cli.Command, h host.Host) (bucket.Buc
 	if err != nil {
 		return nil, nil, err
 	}
-	root := manifest.NewRoot(bucket.NewCell(b), h, nil)
+	s := &store{b, places.New(b, openLocation(h), h, nil)}
+	root := s.Root()
 	if _, _, err := root.Load(ctx); err != nil {
-		_ = b.Close()
+		_ = s.Close()
 		if errors.Is(err, errkind.NotFound) {
 			return nil, nil, none
 		}
 		return nil, nil, err
 	}
-	return b, root, nil
-}
-
-// oneLocation resolves locations while the cluster's own bucket is the only one.
-func oneLocation(b bucket.Bucket) func(manifest.LocationID) (bucket.Bucket, error) {
-	return func(id manifest.LocationID) (bucket.Bucket, error) {
-		if id != 0 {
-			return nil, fmt.Errorf("location %d: %w: this version knows the cluster's own bucket only", id, errkind.Invalid)
-		}
-		return b, nil
-	}
+	return s, root, nil
 }
 
 func printJSON(w io.Writer, v any) error {

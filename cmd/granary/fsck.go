@@ -29,7 +29,7 @@ problem names the rule, the object and the key range at stake.
 				return err
 			}
 			defer b.Close()
-			c := &fsck.Checker{Root: root, Bucket: b, Open: oneLocation(b), Deep: cmd.Bool("deep")}
+			c := &fsck.Checker{Root: root, Bucket: b, Open: b.Open, Deep: cmd.Bool("deep")}
 			if isTerminal(os.Stderr) {
 				c.Progress = func(done, total int) { fmt.Fprintf(os.Stderr, "\r%d of %d chunks", done, total) }
 				defer fmt.Fprintln(os.Stderr)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
 )
@@ -184,7 +183,7 @@ func (w *sweep) confirmed(ctx context.Context, list []orphan) (*manifest.State, 
 
 // rootOf is the root that a pin keeps.
 func (s *Sweeper) rootOf(ctx context.Context, pin manifest.Pin) (*manifest.State, error) {
-	st, err := manifest.ReadCopy(ctx, bucket.NewCell(s.Bucket), manifest.PinKey(pin.ID))
+	st, err := s.Root.Copy(ctx, manifest.PinKey(pin.ID))
 	if err != nil {
 		return nil, fmt.Errorf("gc: pin %q of version %d cannot be read, so nothing is deleted: %w", pin.Name, pin.Version, err)
 	}

@@ -87,6 +87,7 @@ var testMay = map[string]string{
 	"chunkstore/bucket":           "what is handed in as a function comes from a bucket in tests",
 	"chunkstore/bucket/membucket": "the real thing over mocks: the store of most tests",
 	"chunkstore/bucket/layer":     "requests are counted in tests",
+	"chunkstore/places":           "what is handed in as a function opens locations in tests",
 	"chunkstore/bucket/dirbucket": "where memory is measured, the store is on disk",
 	"chunkstore/bucket/diskcache": "what a cache got wrong, only who reads the bytes can find",
 }
