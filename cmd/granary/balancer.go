@@ -91,7 +91,7 @@ func rootRouter(ctx context.Context, cmd *cli.Command) (*store, *manifest.Root, 
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return b, root, router.New(router.Config{Root: root, Dialer: rpc.NewLocal(nil), Host: h}), nil
+	return b, root, router.New(router.Config{Root: root, Dialer: rpc.NewLocal(nil), Host: h, Prepare: b.Prepare}), nil
 }
 
 // author is how changes from the command line are signed.

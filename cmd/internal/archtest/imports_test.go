@@ -68,6 +68,7 @@ var importTable = table{
 	{"chunkstore/backup", with(truth, []string{"chunkstore/bucket"}), "copies objects, and looks into none but the root"},
 	{"chunkstore/reshard", with(truth, port, []string{"chunkstore/mongoerr", "chunkstore/reader", "chunkstore/segment", "chunkstore/writer"}), "rewrites a collection beside its owners; what becomes of retry entries is the owner's to say"},
 	{"chunkstore/audit", with(truth, []string{"chunkstore/..."}), "reads every kind of object, in every location"},
+	{"chunkstore/audit/audittest", with(truth, []string{"chunkstore/segment"}), "looks for a word in objects, for tests of what keeps it away"},
 	{"chunkstore/fsck", with(truth, []string{"chunkstore/..."}), "looks at every kind of object"},
 
 	{"router/plan", with(truth, []string{"chunkstore/document/..."}), "values in, values out"},
