@@ -14,7 +14,6 @@ import (
 	"github.com/granarydb/granary/manifest/host"
 	"github.com/granarydb/granary/router"
 	"github.com/urfave/cli/v3"
-	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 func zonesCommand() *cli.Command {
@@ -130,22 +129,22 @@ func zoneLines(s *manifest.State) ([]zoneLine, error) {
 		}
 		db, coll, _ := strings.Cut(z.Namespace, ".")
 		if c := s.CollectionByName(db, coll); c != nil {
-			l.count(s, c, z.Zone, z.Min)
+			l.count(s, c, z)
 		}
 		lines = append(lines, l)
 	}
 	return lines, nil
 }
 
-func (l *zoneLine) count(s *manifest.State, c *manifest.Collection, zone string, min bson.Raw) {
+func (l *zoneLine) count(s *manifest.State, c *manifest.Collection, of router.ZoneRange) {
 	for _, z := range c.Zones {
-		if z.Zone != zone || string(z.MinBSON) != string(min) {
+		if z.Zone != of.Zone || string(z.MinBSON) != string(of.Min) {
 			continue
 		}
 		for chunk := range s.ChunksIn(c.ID, z.Range) {
 			l.Chunks++
 			l.Bytes += chunk.Bytes
-			if !s.Shard(chunk.Shard).InZone(zone) {
+			if !s.Shard(chunk.Shard).InZone(of.Zone) {
 				l.Outside++
 			}
 		}
