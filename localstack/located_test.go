@@ -159,6 +159,11 @@ func TestDataStaysInItsZone(t *testing.T) {
 		time.Sleep(40 * time.Second) // flushes, merges of segments, sweeps
 		live2 := func() {
 			t.Helper()
+			once, _ := do(t, s, "shop", bson.D{{Key: "count", Value: "orders"}, {Key: "query", Value: bson.D{{Key: "n", Value: 1}}}}).Lookup("n").AsInt64OK()
+			more, _ := do(t, s, "shop", bson.D{{Key: "count", Value: "orders"}, {Key: "query", Value: bson.D{{Key: "n", Value: bson.D{{Key: "$gt", Value: 1}}}}}}).Lookup("n").AsInt64OK()
+			if once != 60 || more != 0 {
+				t.Errorf("%d documents were raised once, and %d more often; expected 60 and 0", once, more)
+			}
 			if n := count(t, s); n != 179 {
 				t.Errorf("%d documents, expected 179", n)
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/granarydb/granary/chunkstore/bucket"
@@ -27,8 +28,8 @@ import (
 //	            the root replaces all references by the copies, changes the owner, and ends the
 //	            job
 //
-// Before that commit nothing happened. A process that dies leaves a job, which the next
-// compactor expels, and after that segments at the destination that nothing refers to.
+// Before that commit nothing happened. A process that dies leaves a job, which the next move of
+// the chunk ends, or a compactor, and after that segments at the destination that nothing refers to.
 
 const (
 	// relocateRounds bounds how often what came since is copied while the chunk serves.
@@ -95,17 +96,28 @@ func (s *shard) relocating(ctx context.Context, list []manifest.ChunkAt, to mani
 	return err
 }
 
-// register makes the job known.
+// moving is what the holder of a job of this file ends with.
+const moving = " moves"
+
+// register makes the job known, and ends those of moves that came to nothing: only the owner of
+// a chunk moves it, and this process has no other move to another location under way.
 func (r *relocation) register(ctx context.Context, list []manifest.ChunkAt) error {
 	r.job = r.s.w.asked.ID16()
 	ids := make([]manifest.ChunkID, len(list))
 	for i := range list {
 		ids[i] = list[i].ID
 	}
-	_, err := r.s.w.root.Commit(ctx, r.edit(manifest.RegisterJob{Job: manifest.Job{
-		ID: r.job, Kind: manifest.JobCompact, Holder: r.s.w.holder + " moves", StartedMillis: r.s.w.host.Wall().UnixMilli(),
+	var changes []manifest.Change
+	for _, j := range r.s.w.root.State().Jobs() {
+		mine := slices.ContainsFunc(j.Chunks(), func(id manifest.ChunkID) bool { return slices.Contains(ids, id) })
+		if mine && strings.HasSuffix(j.Holder, moving) {
+			changes = append(changes, manifest.ExpelJob{ID: j.ID})
+		}
+	}
+	_, err := r.s.w.root.Commit(ctx, r.edit(append(changes, manifest.RegisterJob{Job: manifest.Job{
+		ID: r.job, Kind: manifest.JobCompact, Holder: r.s.w.holder + moving, StartedMillis: r.s.w.host.Wall().UnixMilli(),
 		Detail: manifest.ChunksDetail(ids),
-	}}))
+	}})...))
 	if err != nil {
 		return fmt.Errorf("register a job: %w", err)
 	}

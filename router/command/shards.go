@@ -24,8 +24,8 @@ func (s *Commands) addShard(ctx context.Context, c *call) (bson.Raw, error) {
 	if name := c.string("name"); name != "" {
 		id = name
 	}
-	scheme, _, isURL := strings.Cut(url, ":")
-	if c.err == nil && (id == "" || strings.ContainsAny(id, ":,") || located && (!isURL || strings.Contains(scheme, "."))) {
+	_, rest, isURL := strings.Cut(url, ":")
+	if c.err == nil && (id == "" || strings.ContainsAny(id, ":,") || located && (!isURL || strings.Trim(rest, "0123456789,") == "")) {
 		c.fail(mongoerr.New(mongoerr.BadValue, "%q is no name of a shard: here a shard is a name, such as \"shard04\", that any granary writer on the store claims: "+
 			"sh.addShard(\"shard04\"); with the URL of a bucket behind it, all that it holds is there: sh.addShard(\"eu01/s3://granary-eu/prod?region=eu-central-1\")", c.string("addShard")))
 	}
