@@ -22,6 +22,7 @@ func TestZonesByCommands(t *testing.T) {
 		t.Errorf("fsck: %s", out)
 	}
 	for _, c := range []struct{ args, want string }{
+		{"backup --store " + store + " --to dir:" + t.TempDir() + " --name one", "eu01 is in " + eu},
 		{"zones add-shard --store " + store, "takes the name of one shard"},
 		{"zones add-shard eu02 --location mem: --store " + store, "another one in every process"},
 		{"zones add-shard eu02 --location dir:eu --store " + store, "type dir:/PATH"},
