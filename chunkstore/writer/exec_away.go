@@ -95,6 +95,7 @@ func (x *exec) away(ctx context.Context, m *mutation, many *piece, res *rpc.Writ
 	}
 	y := st.ChunkOf(x.r.Collection, to[4:])
 	k, after := x.crossing(m, many, res, c, y, st.LocationOf(y.Shard), from, to, doc)
+	x.elsewhere = k.at != x.s.location
 	taken, err := x.prepareAway(ctx, k, st)
 	if taken {
 		return settled, duplicateKey(x.coll, doc)

@@ -73,6 +73,16 @@ func TestDocumentsCrossLocations(t *testing.T) {
 			t.Errorf("sent again: %+v", again)
 		}
 		c.want("{_id: 1, k: 20, v: 2}")
+		// One that cannot be there, since another one is: what is kept here does not say which.
+		c.insert("{_id: 5, k: 1}", "{_id: 5, k: 777}")
+		taken := c.op(w.rekeyOp("{_id: 5, k: 1}", "{$set: {k: 777}}"))
+		if res := c.do(taken); res.Err == nil || !strings.Contains(res.Err.Message, "777") {
+			t.Errorf("got %+v", res)
+		}
+		if res := c.do(taken); res.Err == nil || strings.Contains(res.Err.Message, "777") {
+			t.Errorf("sent again: %+v", res)
+		}
+		c.want("{_id: 5, k: 1}", "{_id: 1, k: 20, v: 2}", "{_id: 5, k: 777}")
 		for _, ref := range w.chunk(doc("{_id: 1, k: 20}")).Refs {
 			if ref.Location != 1 {
 				t.Errorf("%s is in location %d", ref.Segment, ref.Location)
