@@ -77,6 +77,14 @@ func TestSweepReachesOtherLocations(t *testing.T) {
 			want = append(want, p.Key())
 		}
 		compare(t, "without it", eu, want)
+		// What was uploaded there, and whose creator is gone, goes as well.
+		lost := manifest.SegmentID{Creator: manifest.Creator{Kind: manifest.CreatorJob, Job: manifest.JobID{9}}, Random: [16]byte{9}}
+		_, err = eu.Put(t.Context(), lost.Key(), []byte("x"), bucket.Condition{})
+		w.must(err)
+		if o, err := sweeper.Orphans(t.Context(), false); err != nil || o.Deleted != 1 {
+			t.Errorf("orphans %+v, %v", o, err)
+		}
+		compare(t, "without orphans", eu, want)
 		if len(w.root.State().Dropped()) > 0 {
 			t.Errorf("dropped segments %v are left", w.root.State().Dropped())
 		}

@@ -41,8 +41,9 @@ type Sweeper struct {
 	pinned [][16]byte
 	// heard are the reshardings under way.
 	heard map[manifest.JobID]heard
-	// orphansAfter is the key at which the last look for orphans ended; "": it saw all.
-	orphansAfter string
+	// orphansAfter is, for each location, the key at which the last look for orphans ended; "": it
+	// saw all.
+	orphansAfter map[manifest.LocationID]string
 }
 
 // Result is what a sweep did.
