@@ -18,8 +18,10 @@ const (
 	sourcesMax = 4
 	// batchMax bounds the chunks of one request that are not small.
 	batchMax = 8
-	// moveWait bounds one request.
+	// moveWait bounds one request, and copyWait one for a chunk whose rows are copied to another
+	// location.
 	moveWait = 30 * time.Second
+	copyWait = 10 * time.Minute
 )
 
 // batch is chunks that go together.
@@ -34,14 +36,17 @@ func batches(actions []policy.Action) (sources [][]batch) {
 	}
 	at, open := map[manifest.ShardID]int{}, map[way]int{}
 	for _, a := range actions {
-		w := way{a.From, a.To, a.Small}
+		w := way{a.From, a.To, a.Small && !a.Copies}
 		i, ok := at[a.From]
 		if !ok {
 			i = len(sources)
 			at[a.From], sources = i, append(sources, nil)
 		}
 		most := batchMax
-		if a.Small {
+		switch {
+		case a.Copies:
+			most = 1
+		case a.Small:
 			most = rpc.MovesMax
 		}
 		k, ok := open[w]
@@ -149,7 +154,11 @@ func still(st *manifest.State, x batch) (rest batch) {
 
 // ask asks the owner of a batch.
 func (b *Balancer) ask(ctx context.Context, st *manifest.State, x batch) error {
-	ctx, cancel := b.c.Host.WithTimeout(ctx, moveWait)
+	wait := moveWait
+	if x[0].Copies {
+		wait = copyWait
+	}
+	ctx, cancel := b.c.Host.WithTimeout(ctx, wait)
 	defer cancel()
 	from := st.Shard(x[0].From)
 	owner, err := b.c.Dial.Dial(from.ID, from.Holder, from.Address)
@@ -157,7 +166,7 @@ func (b *Balancer) ask(ctx context.Context, st *manifest.State, x batch) error {
 		return err
 	}
 	req := &rpc.MoveRequest{
-		Header: rpc.Header{Shard: from.ID, Collection: x[0].Chunk.Collection, RootVersion: st.Version(), Deadline: moveWait},
+		Header: rpc.Header{Shard: from.ID, Collection: x[0].Chunk.Collection, RootVersion: st.Version(), Deadline: wait},
 		To:     x[0].To,
 	}
 	for _, a := range x {

@@ -133,9 +133,19 @@ func (r *round) failed(actions []policy.Action, cause error) {
 		wait := min(waitMin<<min(f.Tries, 10), waitMax)
 		f.Tries++
 		f.Until = balancing.Millis(r.b.c.Host.Wall().Add(wait).UnixMilli())
-		f.Cause = fmt.Sprintf("%.200s", cause.Error())
+		f.Cause = r.b.told(a, cause)
 		r.failures[a.Chunk.ID] = f
 	}
+}
+
+// told is a cause as the root may tell it: errors show keys, and those of a chunk that is kept, or
+// would be, in another location are not for the cluster's own bucket.
+func (b *Balancer) told(a policy.Action, cause error) string {
+	if st := b.c.Root.State(); st.LocationOf(a.From) != 0 || st.LocationOf(a.To) != 0 {
+		b.c.Log.Warn("a move did not come about", "chunk", a.Chunk.ID, "from", a.From, "to", a.To, "cause", cause)
+		return "a move between shards with locations of their own: the log of the balancer says why it failed"
+	}
+	return fmt.Sprintf("%.200s", cause.Error())
 }
 
 // done counts chunks that went.

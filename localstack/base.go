@@ -3,7 +3,7 @@ package localstack
 import (
 	"context"
 	"encoding/hex"
-	"fmt"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -13,6 +13,7 @@ import (
 	"github.com/granarydb/granary/chunkstore/admission"
 	"github.com/granarydb/granary/chunkstore/alarm"
 	"github.com/granarydb/granary/chunkstore/bucket"
+	"github.com/granarydb/granary/chunkstore/places"
 	"github.com/granarydb/granary/chunkstore/reader"
 	"github.com/granarydb/granary/chunkstore/segment"
 	"github.com/granarydb/granary/chunkstore/writer"
@@ -23,7 +24,6 @@ import (
 	"github.com/granarydb/granary/compactor/rewrite"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/balancing"
-	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/manifest/host"
 	"github.com/granarydb/granary/router/command"
 	"golang.org/x/sync/errgroup"
@@ -51,12 +51,12 @@ type Base struct {
 	// retries and segments are what a writer needs beside its rows, and a rewriter.
 	retries, segments *admission.Account
 
-	location func(manifest.LocationID) (bucket.Bucket, error)
-	store    *reader.Store
-	holder   string // the random name of this process
-	options  Options
-	host     host.Host
-	log      *slog.Logger
+	places  *places.Places
+	store   *reader.Store
+	holder  string // the random name of this process
+	options Options
+	host    host.Host
+	log     *slog.Logger
 
 	background context.Context
 	stop       context.CancelFunc
@@ -69,20 +69,15 @@ type Base struct {
 // newBase opens the root, making a cluster in an empty store.
 func newBase(ctx context.Context, b bucket.Bucket, h host.Host, o Options) (*Base, error) {
 	o = o.withDefaults()
-	root := manifest.NewRoot(bucket.NewCell(b), h, &manifest.RootOptions{HistoryEvery: o.HistoryEvery})
+	at := places.New(b, o.OpenLocation, h, &manifest.RootOptions{HistoryEvery: o.HistoryEvery})
+	root := at.Root()
 	if err := ensureCluster(ctx, b, root, h, o); err != nil {
 		return nil, err
-	}
-	location := func(id manifest.LocationID) (bucket.Bucket, error) {
-		if id != 0 {
-			return nil, fmt.Errorf("location %d: %w: this version knows the cluster's own bucket only", id, errkind.Invalid)
-		}
-		return b, nil
 	}
 	cache := segment.NewCache(o.CacheBytes)
 	name := h.ID16()
 	s := &Base{
-		Root: root, Cache: cache, bucket: b, location: location, store: reader.NewStore(location, cache),
+		Root: root, Cache: cache, bucket: b, places: at, store: reader.NewStore(at.Open, cache),
 		holder: hex.EncodeToString(name[:]), options: o, host: h, log: o.Log, Alarm: alarm.New(h.Clock, o.Log),
 		Gate: admission.New(h, admission.Settings{Lag: o.Lag}), pot: o.Pot,
 		answers: o.Pot.Account("answers", 40), sorts: o.Pot.Account("sorts", 40),
@@ -102,7 +97,7 @@ func (s *Base) run(role func(context.Context) error) {
 // end stops what runs in the background, and returns when nothing does.
 func (s *Base) end() error {
 	s.stop()
-	return s.roles.Wait()
+	return errors.Join(s.roles.Wait(), s.places.Close())
 }
 
 // Bounds are the bounds of this process, but for its Gate's: the memory that requests take,
@@ -195,7 +190,7 @@ func (s *Base) keepUp(dial rpc.Dialer) {
 // compact merges the segments of the chunks of some shards; nil: of all.
 func (s *Base) compact(mine func(*manifest.Shard) bool) {
 	s.rewriter = rewrite.New(rewrite.Config{
-		Root: s.Root, Open: s.location, Host: s.host, Cache: s.Cache, Holder: s.holder, Log: s.log, Alarm: s.Alarm, Mine: mine, Memory: s.segments,
+		Root: s.Root, Open: s.places.Open, Host: s.host, Cache: s.Cache, Holder: s.holder, Log: s.log, Alarm: s.Alarm, Mine: mine, Memory: s.segments,
 		Settings: rewrite.Settings{
 			Every: max(s.options.UpkeepEvery, 0), BytesPerSecond: s.options.CompactBytes, RequestsPerSecond: s.options.CompactRequests,
 		},
@@ -225,7 +220,7 @@ func (s *Base) Upkeep() *compactor.Upkeep { return s.upkeep }
 // collect sweeps, and takes out what has expired, while turn says that it is this process's
 // turn. A sweep that fails is the next one's work; two at a time do no harm.
 func (s *Base) collect(turn func() bool) func(context.Context) error {
-	sweeper := &gc.Sweeper{Root: s.Root, Bucket: s.bucket, Open: s.location, Host: s.host}
+	sweeper := &gc.Sweeper{Root: s.Root, Bucket: s.bucket, Open: s.places.Open, Host: s.host}
 	return func(ctx context.Context) error {
 		expired, looked, seen := s.host.Mono(), s.host.Mono(), manifest.Version(0)
 		for s.host.Sleep(ctx, s.options.CollectEvery) == nil {

@@ -144,7 +144,7 @@ func (d *drill) repair(o repair.Options) (*repair.Report, error) {
 }
 
 func (d *drill) repairer() *repair.Repairer {
-	return &repair.Repairer{Bucket: d.mem, Host: host.System(), Open: func(manifest.LocationID) (bucket.Bucket, error) { return d.mem, nil }}
+	return &repair.Repairer{Bucket: d.mem, Host: host.System()}
 }
 
 func (d *drill) keys(prefix string) (keys []string) {

@@ -57,7 +57,7 @@ func OpenWriter(ctx context.Context, b bucket.Bucket, h host.Host, net Network, 
 	dialer := rpc.NewLocal(net)
 	w := &Writer{Base: s, watching: make(chan struct{})}
 	w.Writer = writer.New(writer.Config{
-		Root: s.Root, Bucket: b, Store: s.store, Host: h, Holder: s.holder, Address: role.Address, Log: s.log, Dial: dialer, Alarm: s.Alarm,
+		Root: s.Root, Bucket: b, Open: s.places.Open, Store: s.store, Host: h, Holder: s.holder, Address: role.Address, Log: s.log, Dial: dialer, Alarm: s.Alarm,
 		Settings: writer.Settings{Lease: s.options.Lease, MemtableBytes: s.options.MemtableBytes, Sorts: s.sorts, Retries: s.retries, Segments: s.segments},
 	})
 	dialer.Add(s.holder, w.Writer)
@@ -135,7 +135,7 @@ func OpenRouter(ctx context.Context, b bucket.Bucket, h host.Host, net Network, 
 	r := &Router{Base: s}
 	r.Router = router.New(router.Config{
 		Root: s.Root, Dialer: guard, Store: s.store, Bucket: b, Claimer: peers.NewFinder(s.Root, net, h, s.log), Host: h, Log: s.log,
-		Answers: s.answers, Sorts: s.sorts,
+		Answers: s.answers, Sorts: s.sorts, Prepare: s.places.Prepare,
 	})
 	r.Commands = command.New(r.Router, s.answering(nil))
 	s.run(guard.Run)

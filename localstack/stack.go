@@ -24,6 +24,7 @@ import (
 
 	"github.com/granarydb/granary/chunkstore/admission"
 	"github.com/granarydb/granary/chunkstore/bucket"
+	"github.com/granarydb/granary/chunkstore/places"
 	"github.com/granarydb/granary/chunkstore/writer"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/manifest"
@@ -52,6 +53,9 @@ type Options struct {
 	Pot          *admission.Pot
 	// Lag measures the load of the processor, for the Gate; nil: nobody does.
 	Lag func() time.Duration
+	// OpenLocation opens the buckets of shards with a location of their own; nil: this process
+	// can hold and read no such shard.
+	OpenLocation places.Opener
 	// Wait is for how long a store that cannot be reached is waited for at the start; 0: not
 	// at all.
 	Wait time.Duration
@@ -136,14 +140,14 @@ func Open(ctx context.Context, b bucket.Bucket, h host.Host, o Options) (*Stack,
 	o = parts.options
 	dialer := rpc.NewLocal(nil)
 	w := writer.New(writer.Config{
-		Root: parts.Root, Bucket: b, Store: parts.store, Host: h, Holder: parts.holder, Log: o.Log, Dial: dialer, Alarm: parts.Alarm,
+		Root: parts.Root, Bucket: b, Open: parts.places.Open, Store: parts.store, Host: h, Holder: parts.holder, Log: o.Log, Dial: dialer, Alarm: parts.Alarm,
 		Settings: writer.Settings{Lease: o.Lease, MemtableBytes: o.MemtableBytes, Sorts: parts.sorts, Retries: parts.retries, Segments: parts.segments},
 	})
 	dialer.Add(parts.holder, w)
 	s := &Stack{Base: parts, Writer: w}
 	s.Router = router.New(router.Config{
 		Root: s.Root, Dialer: dialer, Store: s.store, Bucket: b, Claimer: claimer{w}, Host: h, Log: o.Log,
-		Answers: parts.answers, Sorts: parts.sorts,
+		Answers: parts.answers, Sorts: parts.sorts, Prepare: parts.places.Prepare,
 	})
 	s.Commands = command.New(s.Router, s.answering(w))
 	s.run(w.Run)

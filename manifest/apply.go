@@ -52,7 +52,7 @@ func (b *builder) finish(old *State) (*State, error) {
 	s.dropped = newest(s.dropped, DroppedEntries)
 	for _, t := range s.tables {
 		if b.tables[t.collection] == t {
-			t.reshape()
+			t.reshape(b.s)
 			b.namePages(t)
 		}
 	}

@@ -34,15 +34,54 @@ func (m Move) apply(b *builder) error {
 		return err
 	}
 	n := *c
+	if err := m.relocate(b, &n, from, to); err != nil {
+		return err
+	}
 	if err := b.add(verb, &n, m.Added, m.From); err != nil {
 		return err
 	}
 	n.Shard, n.Version = m.To, c.Version+1
 	n.OwnFloor = ownFloor(m.Promise, to)
 	b.replace(&n)
-	b.log("moveChunk.commit", b.namespace(c.Collection), detail().
-		AppendDocument("min", doc(c.MinBSON)).AppendDocument("max", doc(c.MaxBSON)).
+	b.log("moveChunk.commit", b.namespace(c.Collection), b.bounds(detail(), c, m.To).
 		AppendString("from", string(m.From)).AppendString("to", string(m.To)))
+	return nil
+}
+
+// relocate puts the copies at the destination in the place of the references of c, a copy
+// that the caller owns.
+func (m Move) relocate(b *builder, c *Chunk, from, to *Shard) error {
+	const verb = "move"
+	subject := fmt.Sprintf("chunk %d", c.ID)
+	switch {
+	case from.Location == to.Location && m.Copied != nil:
+		return invalid(verb, subject, "%s and %s are in one location: leave Copied out", from.ID, to.ID)
+	case from.Location == to.Location:
+		return nil
+	case b.s.leaves(c, to) != "":
+		return invalid(verb, subject, "its range belongs to zone %s, and %s, in another location, does not", b.s.leaves(c, to), to.ID)
+	case len(c.Refs) == 0 && m.Copied == nil:
+		return nil
+	case m.Copied == nil:
+		return invalid(verb, subject, "%s is in location %d, %s in %d: its rows have to be copied", from.ID, from.Location, to.ID, to.Location)
+	case !slices.EqualFunc(c.Refs, m.Copied.From, sameRows):
+		return conflict(verb, subject, "it has other references than those that were copied")
+	}
+	if _, ok := b.s.Job(m.Copied.Job); !ok {
+		return conflict(verb, subject, "job %x is not registered: it was expelled", m.Copied.Job)
+	}
+	if len(c.Refs) == 0 {
+		return nil
+	}
+	copies, err := Compact{Job: m.Copied.Job, Inputs: m.Copied.From, Outputs: m.Copied.To}.outputs(b, c)
+	if err != nil {
+		return err
+	}
+	b.drop(c.Refs)
+	c.Refs, c.Bytes = copies, sumBytes(copies)
+	if m.Copied.Rows >= 0 {
+		c.Rows, c.RowsEstimated = m.Copied.Rows, false
+	}
 	return nil
 }
 
@@ -115,10 +154,11 @@ func (x Split) apply(b *builder) error {
 	if len(children) > 2 {
 		what = "multi-split"
 	}
-	b.log(what, b.namespace(c.Collection), detail().
-		StartDocument("before").AppendDocument("min", doc(c.MinBSON)).AppendDocument("max", doc(c.MaxBSON)).FinishDocument().
-		AppendDocument("at", doc(x.Points[0].BSON)).AppendInt32("of", int32(len(children))).
-		AppendString("owningShard", string(c.Shard)))
+	d := detail()
+	if !b.discreet(c.Shard) {
+		d.AppendDocument("before", b.bounds(detail(), c).Build()).AppendDocument("at", doc(x.Points[0].BSON))
+	}
+	b.log(what, b.namespace(c.Collection), d.AppendInt32("of", int32(len(children))).AppendString("owningShard", string(c.Shard)))
 	return nil
 }
 
@@ -252,8 +292,7 @@ func (m Merge) apply(b *builder) error {
 	n.Flags, n.Indivisible, n.ManualUntil = 0, Indivisible{}, 0
 	b.remove(right)
 	b.replace(&n)
-	b.log("merge", b.namespace(n.Collection), detail().
-		AppendDocument("min", doc(n.MinBSON)).AppendDocument("max", doc(n.MaxBSON)).AppendString("owningShard", string(n.Shard)))
+	b.log("merge", b.namespace(n.Collection), b.bounds(detail(), &n).AppendString("owningShard", string(n.Shard)))
 	return nil
 }
 

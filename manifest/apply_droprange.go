@@ -24,6 +24,9 @@ func (x DropRange) apply(b *builder) error {
 	if !ok || !bytes.Equal(r.Body, x.Hold.Record().Body) {
 		return conflict(verb, coll.Namespace(), "hold %q of %s does not stand (any more)", x.Hold.ID, x.Hold.Range)
 	}
+	if err := b.s.checkHold(verb, x.Hold); err != nil {
+		return err
+	}
 	chunks := slices.Collect(b.s.ChunksIn(coll.ID, x.Hold.Range))
 	for _, c := range chunks {
 		if err := x.checkOwner(b, c); err != nil {

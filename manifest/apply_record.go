@@ -7,6 +7,14 @@ import (
 )
 
 func (p PutRecord) apply(b *builder) error {
+	if p.Record.Kind == RecordLocation {
+		return invalid("put record", p.Record.subject(), "a location comes with its first shard (AddShards), and stays as it is")
+	}
+	if p.Record.Kind == RecordHold && b.s.Spread() && wellFormed(p.Record.Body) {
+		if err := b.s.checkHold("hold a range", p.Record.rangeHold()); err != nil {
+			return err
+		}
+	}
 	i, ok := b.s.searchRecord(p.Record.Kind, p.Record.ID)
 	if p.IfBody != nil && (!ok || !bytes.Equal(b.s.records[i].Body, p.IfBody)) {
 		return conflict("put record", p.Record.subject(), "it changed meanwhile")
@@ -33,6 +41,9 @@ func (n Note) apply(b *builder) error {
 func (r Record) subject() string { return fmt.Sprintf("%s %q", r.Kind, r.ID) }
 
 func (d DropRecord) apply(b *builder) error {
+	if d.Kind == RecordLocation {
+		return invalid("drop record", Record{Kind: d.Kind, ID: d.ID}.subject(), "what is there may still be read, by a pin for one")
+	}
 	if i, ok := b.s.searchRecord(d.Kind, d.ID); ok {
 		b.s.records = removed(b.s.records, i)
 	}

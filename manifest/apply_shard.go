@@ -7,18 +7,26 @@ import (
 
 func (a AddShards) apply(b *builder) error {
 	const verb = "add shard"
+	location := LocationID(0)
+	if a.URL != "" {
+		location = b.location(a.URL)
+	}
 	for _, id := range a.IDs {
 		if b.s.Shard(id) != nil {
 			return conflict(verb, id, "it exists")
 		}
-		h := &Shard{ID: id}
+		h := &Shard{ID: id, Location: location}
 		if i, ok := b.s.searchRetired(id); ok {
 			old := b.s.retired[i]
 			h.Epoch, h.Floor = old.Epoch, old.Floor
 			b.s.retired = removed(b.s.retired, i)
 		}
 		b.putShard(h)
-		b.log("addShard", "", detail().AppendString("name", string(id)))
+		d := detail().AppendString("name", string(id))
+		if a.URL != "" {
+			d.AppendString("host", a.URL)
+		}
+		b.log("addShard", "", d)
 	}
 	return nil
 }

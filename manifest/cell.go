@@ -52,10 +52,19 @@ func ParseHistoryKey(key string) (Version, error) {
 // fetchMax bounds the page requests that are under way at once.
 const fetchMax = 16
 
-// ReadCopy reads a root version from an immutable copy, such as a pin, with its pages.
-// Errors: NotFound when there is no such copy; Corrupt, naming the object, when it or one
-// of its pages is damaged or missing.
+// Copy reads a root version from an immutable copy, such as a pin, with its pages. Errors:
+// NotFound when there is no such copy; Corrupt, naming the object, when it or one of its
+// pages is damaged or missing.
+func (r *Root) Copy(ctx context.Context, key string) (*State, error) {
+	return readCopy(ctx, r.cell, r.o.Places, key)
+}
+
+// ReadCopy is Copy for who has no Root. Errors: also Invalid, when pages are elsewhere.
 func ReadCopy(ctx context.Context, c Cell, key string) (*State, error) {
+	return readCopy(ctx, c, nil, key)
+}
+
+func readCopy(ctx context.Context, c Cell, places Places, key string) (*State, error) {
 	object, _, err := c.Load(ctx, key, "")
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", key, err)
@@ -64,7 +73,7 @@ func ReadCopy(ctx context.Context, c Cell, key string) (*State, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", key, err)
 	}
-	s, _, err := assemble(ctx, c, m, nil)
+	s, _, err := assemble(ctx, c, places, m, nil)
 	if errors.Is(err, errkind.NotFound) {
 		return nil, fmt.Errorf("read %s: %w: %v", key, errkind.Corrupt, err)
 	}
@@ -73,11 +82,14 @@ func ReadCopy(ctx context.Context, c Cell, key string) (*State, error) {
 
 // assemble fetches the pages that have lacks, and counts them. Errors: NotFound when a page
 // does not exist, which is damage only if the root still refers to it.
-func assemble(ctx context.Context, c Cell, m *Image, have *State) (s *State, pages int, err error) {
+func assemble(ctx context.Context, c Cell, places Places, m *Image, have *State) (s *State, pages int, err error) {
 	refs := m.Missing(have)
 	fetched := make([][]*Chunk, len(refs))
 	err = parallel(len(refs), func(i int) (err error) {
-		fetched[i], err = fetchPage(ctx, c, m.s.cluster, refs[i])
+		from, err := cellOf(c, places, m.s, refs[i].Location)
+		if err == nil {
+			fetched[i], err = fetchPage(ctx, from, m.s.cluster, refs[i])
+		}
 		return err
 	})
 	if err != nil {
@@ -87,10 +99,27 @@ func assemble(ctx context.Context, c Cell, m *Image, have *State) (s *State, pag
 	return s, len(refs), err
 }
 
-func fetchPage(ctx context.Context, c Cell, cluster ClusterID, ref PageRef) ([]*Chunk, error) {
-	if ref.Location != 0 {
-		return nil, fmt.Errorf("page %s: %w: it is in location %d, this release reads pages of the cluster's own bucket", ref.Key(), errkind.Invalid, ref.Location)
+// cellOf is where the pages of a location are; own is the cluster's bucket. Errors: Invalid
+// when this process was not told how to open others, those of opening it.
+func cellOf(own Cell, places Places, s *State, id LocationID) (Cell, error) {
+	if id == 0 {
+		return own, nil
 	}
+	l, err := s.Location(id)
+	if err != nil {
+		return nil, err
+	}
+	if places == nil {
+		return nil, fmt.Errorf("location %d, %s: %w: only what is in the cluster's own bucket can be read here", id, l.URL, errkind.Invalid)
+	}
+	c, err := places(l)
+	if err != nil {
+		return nil, fmt.Errorf("location %d, %s: %w", id, l.URL, err)
+	}
+	return c, nil
+}
+
+func fetchPage(ctx context.Context, c Cell, cluster ClusterID, ref PageRef) ([]*Chunk, error) {
 	object, _, err := c.Load(ctx, ref.Key(), "")
 	if err != nil {
 		return nil, fmt.Errorf("page %s: %w", ref.Key(), err)

@@ -78,8 +78,12 @@ type (
 		ID   string
 	}
 	// AddShards is a Change: adds free shards; conflicts when one exists. A name that was
-	// removed before goes on with the epochs it had.
-	AddShards struct{ IDs []ShardID }
+	// removed before goes on with the epochs it had. URL, when not "", is the location of
+	// what they will hold, for ever: one that the cluster knows, or a new one.
+	AddShards struct {
+		IDs []ShardID
+		URL string
+	}
 	// RemoveShard is a Change: removes a shard that owns nothing and is free or draining. Its
 	// epoch and floor stay known as a RetiredShard. The holder of a draining one stops when it
 	// sees a root without it. Nothing that it acknowledged is lost: each chunk left in a commit
@@ -175,7 +179,8 @@ type (
 	// named and owned by From, both shards at their epochs, To held and not draining,
 	// Promise of the epoch ToEpoch. The chunk's own floor becomes Promise, or zero where
 	// To's floor covers it; its version grows. A move to a free shard is one from a free
-	// shard, with a zero Promise.
+	// shard, with a zero Promise. To a shard in another location the chunk's references go
+	// as Copied, and Added is there.
 	Move struct {
 		Chunk     ChunkAt
 		From      ShardID
@@ -183,6 +188,7 @@ type (
 		To        ShardID
 		ToEpoch   Epoch
 		Promise   Position
+		Copied    *Copied // nil: both shards are in one location, or the chunk has no references
 		Added     Added
 	}
 	// Split is a Change: the chunk becomes len(Points)+1 chunks with clipped references,
@@ -342,6 +348,17 @@ type Restored struct {
 type OwnerAt struct {
 	Shard ShardID
 	Epoch Epoch
+}
+
+// Copied is the data of a chunk at another location. The rules are those of a Compact of all
+// of the chunk's references.
+type Copied struct {
+	Job JobID // registered; it made To
+	// From are the chunk's references, as they were copied: a chunk with others conflicts.
+	From []SegmentRef
+	To   []SegmentRef
+	// Rows, when not negative, is the exact count of live documents in To.
+	Rows int64
 }
 
 // FlushedChunk is one chunk's part of a flush. At.Version is the one at the snapshot. Tied chunks

@@ -57,6 +57,19 @@ func checkShard(h *Shard) error {
 	return nil
 }
 
+// checkPlace requires that a shard's location is known, and is the one that it has always had.
+func checkPlace(old, s *State, h *Shard) error {
+	if h.Location != 0 {
+		if _, err := s.Location(h.Location); err != nil {
+			return err
+		}
+	}
+	if was := old.Shard(h.ID); was != nil && was.Location != h.Location {
+		return invalid("check shard", h.ID, "it went from location %d to %d: a shard stays where it was added", was.Location, h.Location)
+	}
+	return nil
+}
+
 func checkCollection(c *Collection) error {
 	const verb = "check collection"
 	name := c.Namespace()
@@ -207,6 +220,9 @@ func checkTable(s *State, t *table, old *table) error {
 			last = p.chunks[len(p.chunks)-1]
 			continue
 		}
+		if err := checkPlaces(s, p); err != nil {
+			return err
+		}
 		for _, c := range p.chunks {
 			if err := adjacent(t.collection, last, c); err != nil {
 				return err
@@ -252,6 +268,10 @@ func checkRecord(r Record) error {
 	if r.Kind == 0 || r.ID == "" || len(r.ID) > nameMax || !wellFormed(r.Body) {
 		return invalid("check record", r.subject(), "it needs a kind, an id of 1 to %d bytes and a document of at most %d bytes", nameMax, bodyMax)
 	}
+	if r.Kind == RecordLocation {
+		_, err := r.location()
+		return err
+	}
 	return nil
 }
 
@@ -276,6 +296,9 @@ func checkTouched(old, s *State) error {
 			continue
 		}
 		if err := checkShard(h); err != nil {
+			return err
+		}
+		if err := checkPlace(old, s, h); err != nil {
 			return err
 		}
 	}

@@ -208,7 +208,7 @@ func (w *writer) table(t *table) {
 		w.u64(p.stored.nonce)
 		w.uint(uint64(p.stored.location))
 		w.uint(uint64(len(p.chunks)))
-		w.bytes(p.min())
+		w.bytes(p.told())
 	}
 }
 

@@ -18,7 +18,8 @@ type PageRef struct {
 	// planned on; only the commit that follows Base can have brought a reference to it.
 	Base  Version
 	Nonce uint64
-	// Chunks and FirstKey are how many chunks are in it, and where the first begins.
+	// Chunks and FirstKey are how many chunks are in it, and where the first begins; of a page
+	// in another location than the cluster's own bucket the root does not tell FirstKey.
 	Chunks   int
 	FirstKey []byte
 
@@ -31,6 +32,13 @@ const PagePrefix = "meta/page/"
 // Key is the object key: meta/page/<base version>/<nonce>.
 func (p PageRef) Key() string {
 	return fmt.Sprintf("%s%020d/%016x", PagePrefix, uint64(p.Base), p.Nonce)
+}
+
+// PageBase is the base version in the object key of a page; false for other keys.
+func PageBase(key string) (Version, bool) {
+	var p PageRef
+	_, err := fmt.Sscanf(key, "meta/page/%d/%x", &p.Base, &p.Nonce)
+	return p.Base, err == nil && p.Key() == key
 }
 
 // Pages are the pages of s that are objects, by collection and key: what GC must keep as
@@ -51,8 +59,16 @@ func (p *page) ref(c CollectionID) PageRef {
 	o := p.stored
 	return PageRef{
 		Collection: c, Location: o.location, Base: o.base, Nonce: o.nonce,
-		Chunks: len(p.chunks), FirstKey: p.min(), id: p.id,
+		Chunks: len(p.chunks), FirstKey: p.told(), id: p.id,
 	}
+}
+
+// told is where a stored page begins, as the root may tell it.
+func (p *page) told() []byte {
+	if p.stored.location != 0 {
+		return nil
+	}
+	return p.min()
 }
 
 // pageExtra are the fields of a page object between header and body: cluster id 16,
@@ -91,7 +107,7 @@ func DecodePage(cluster ClusterID, ref PageRef, object []byte) ([]*Chunk, error)
 	if err != nil {
 		return nil, fmt.Errorf("page %s: %w", ref.Key(), err)
 	}
-	if len(chunks) != ref.Chunks || string(chunks[0].Range.Min) != string(ref.FirstKey) {
+	if len(chunks) != ref.Chunks || ref.Location == 0 && string(chunks[0].Range.Min) != string(ref.FirstKey) {
 		return nil, bad("%d chunks from %x, expected %d from %x", len(chunks), chunks[0].Range.Min, ref.Chunks, ref.FirstKey)
 	}
 	return chunks, nil

@@ -38,9 +38,25 @@ const rootExtra = 4
 // EncodeRoot is the root object of s: the same state gives the same bytes. Errors: Invalid
 // when the state is larger than a root may be.
 func EncodeRoot(s *State) ([]byte, error) {
+	if err := checkTold(s); err != nil {
+		return nil, fmt.Errorf("encode root: %w", err)
+	}
 	extra := binary.LittleEndian.AppendUint16(nil, s.format.MinReader)
 	extra = binary.LittleEndian.AppendUint16(extra, s.format.MinWriter)
 	return pack(rootMagic, extra, encodeBody(s))
+}
+
+// checkTold makes sure that no page with keys of another location rides in the root.
+func checkTold(s *State) error {
+	if !s.Spread() {
+		return nil
+	}
+	for _, p := range s.inlinePages() {
+		if at := s.LocationOf(p.page.chunks[0].Shard); at != 0 {
+			return invalid("check page", p.page.id, "it lists chunks in location %d, and belongs there", at)
+		}
+	}
+	return nil
 }
 
 func encodeBody(s *State) []byte {
@@ -284,7 +300,11 @@ func (m *Image) State(have *State, fetched [][]*Chunk) (*State, error) {
 	if len(known) == 0 {
 		base = &State{}
 	}
-	if err := checkTouched(base, &s); err != nil {
+	err := checkTouched(base, &s)
+	if err == nil {
+		err = checkTold(&s)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("decode root version %d: %w: %v", s.version, errkind.Corrupt, err)
 	}
 	return &s, nil

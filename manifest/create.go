@@ -103,7 +103,7 @@ func (r *Root) begin(ctx context.Context, s *State, op OpID) (*State, error) {
 func (r *Root) first(o InitOptions) (*State, OpID, error) {
 	zero := &State{
 		cluster: o.ClusterID, nextCollection: 1, nextChunk: 1,
-		format: Format{MinReader: FormatVersion, MinWriter: FormatVersion},
+		format: Format{MinReader: formatFirst, MinWriter: formatFirst},
 	}
 	if zero.cluster == (ClusterID{}) {
 		zero.cluster = r.host.ID16()

@@ -13,7 +13,7 @@ import (
 // A frame is what the root and a page have in common as objects:
 //
 //	 0  8  magic
-//	 8  1  major of the format    9  1  minor
+//	 8  1  major of the frame's format    9  1  minor
 //	10  2  flags: 1 the body is zstd
 //	12  4  bytes of the body as stored
 //	16  4  bytes of the body unpacked
@@ -72,7 +72,7 @@ func pack(magic string, extra, body []byte) ([]byte, error) {
 	}
 	head := make([]byte, frameHeader, frameHeader+len(extra)+len(body)/2)
 	copy(head, magic)
-	head[8], head[9] = byte(FormatVersion>>8), byte(FormatVersion&0xFF)
+	head[8], head[9] = byte(formatFirst>>8), byte(formatFirst&0xFF) // of the frame, which has not changed since
 	out := append(head, extra...)
 	start := len(out)
 	out = packer.EncodeAll(body, out)
@@ -112,7 +112,7 @@ func unpack(magic string, extra int, object []byte) (fields, body []byte, err er
 		return bad("checksum is %08x, header says %08x", now, said)
 	}
 	flags, stored := binary.LittleEndian.Uint16(object[10:]), object[frameHeader+extra:]
-	if object[8] != byte(FormatVersion>>8) || flags&^flagZstd != 0 {
+	if object[8] != byte(formatFirst>>8) || flags&^flagZstd != 0 {
 		return nil, nil, fmt.Errorf("decode %s: %w: it has format %d.%d with flags %#x, this release reads %s: install a newer granary",
 			magic, errkind.Invalid, object[8], object[9], flags, formatName(FormatVersion))
 	}

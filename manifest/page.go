@@ -30,13 +30,13 @@ func chunkSize(c *Chunk) int {
 	return n
 }
 
-// reshape cuts the written pages that grew beyond the limits, and joins small ones with a
-// neighbour.
-func (t *table) reshape() {
+// reshape cuts the written pages that grew beyond the limits or have chunks of several
+// locations, and joins small ones with a neighbour.
+func (t *table) reshape(s *State) {
 	var pages []*page
-	for _, p := range t.pages {
+	for _, p := range t.apart(s) {
 		switch n := len(pages); {
-		case n > 0 && joinable(pages[n-1], p):
+		case n > 0 && together(s, pages[n-1], p) && joinable(pages[n-1], p):
 			pages[n-1] = &page{chunks: slices.Concat(pages[n-1].chunks, p.chunks)}
 			pages[n-1].measure()
 		case p.written():
@@ -46,6 +46,34 @@ func (t *table) reshape() {
 		}
 	}
 	t.pages = pages
+}
+
+// apart are the pages of t, each written one in as many parts as it has runs of chunks in one
+// location.
+func (t *table) apart(s *State) []*page {
+	if !s.Spread() {
+		return t.pages
+	}
+	var pages []*page
+	for _, p := range t.pages {
+		from := 0
+		for i := 1; p.written() && i < len(p.chunks); i++ {
+			if s.LocationOf(p.chunks[i].Shard) != s.LocationOf(p.chunks[i-1].Shard) {
+				pages = append(pages, &page{chunks: slices.Clone(p.chunks[from:i])})
+				from = i
+			}
+		}
+		if from > 0 {
+			p = &page{chunks: slices.Clone(p.chunks[from:])}
+		}
+		pages = append(pages, p)
+	}
+	return pages
+}
+
+// together tells whether the chunks of two pages are in one location.
+func together(s *State, a, b *page) bool {
+	return s.LocationOf(a.chunks[0].Shard) == s.LocationOf(b.chunks[0].Shard)
 }
 
 // written tells whether the builder at work made p.

@@ -83,7 +83,7 @@ func (r *Root) Pinned(ctx context.Context, v Version) (*State, error) {
 	if i < 0 {
 		return nil, fmt.Errorf("root version %d: %w: no pin keeps it", v, errkind.SnapshotUnavailable)
 	}
-	pinned, err := ReadCopy(ctx, r.cell, PinKey(s.Pins()[i].ID))
+	pinned, err := r.Copy(ctx, PinKey(s.Pins()[i].ID))
 	if errors.Is(err, errkind.NotFound) {
 		return nil, fmt.Errorf("pin %q of root version %d: %w: %w", s.Pins()[i].Name, v, errkind.Corrupt, err)
 	}

@@ -44,11 +44,15 @@ func (h RangeHold) Touches(c *Chunk) bool {
 func (s *State) RangeHolds() []RangeHold {
 	var holds []RangeHold
 	for _, r := range s.Records(RecordHold) {
-		h := RangeHold{ID: r.ID}
-		h.Collection = CollectionID(r.Body.Lookup(holdCollection).AsInt64())
-		_, h.Range.Min, _ = r.Body.Lookup(holdMin).BinaryOK()
-		_, h.Range.Max, _ = r.Body.Lookup(holdMax).BinaryOK()
-		holds = append(holds, h)
+		holds = append(holds, r.rangeHold())
 	}
 	return holds
+}
+
+func (r Record) rangeHold() RangeHold {
+	h := RangeHold{ID: r.ID}
+	h.Collection = CollectionID(r.Body.Lookup(holdCollection).AsInt64())
+	_, h.Range.Min, _ = r.Body.Lookup(holdMin).BinaryOK()
+	_, h.Range.Max, _ = r.Body.Lookup(holdMax).BinaryOK()
+	return h
 }

@@ -61,6 +61,9 @@ type RootOptions struct {
 	// clear answer, before it fails with UnknownOutcome (or Throttled, if nothing was
 	// sent). Default 60, which is about four minutes.
 	Attempts int
+	// Places opens other locations than the cluster's own bucket; nil: this process can read
+	// and change no root that has chunks there.
+	Places Places
 	// PageBudget is how many encoded bytes of pages ride in the root before some become
 	// objects. Default 64 KiB.
 	PageBudget int
@@ -225,7 +228,7 @@ func (r *Root) absorb(ctx context.Context, object []byte, tag string, seen *snap
 			return nil, nil
 		}
 	}
-	s, pages, err := assemble(ctx, r.cell, m, have)
+	s, pages, err := assemble(ctx, r.cell, r.o.Places, m, have)
 	if err != nil {
 		return nil, err
 	}

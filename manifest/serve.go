@@ -310,10 +310,10 @@ func (r *Root) readPatiently(ctx context.Context, p *patience) (*snapshot, error
 func (r *Root) putPage(ctx context.Context, o pageWrite) error {
 	p := &patience{r: r, left: r.o.Attempts, wait: pauseMin}
 	for {
-		_, err := r.cell.Swap(ctx, o.key, o.object, "")
+		_, err := o.cell.Swap(ctx, o.key, o.object, "")
 		if errors.Is(err, errkind.Conflict) {
 			var there []byte
-			if there, _, err = r.cell.Load(ctx, o.key, ""); err == nil && !bytes.Equal(there, o.object) {
+			if there, _, err = o.cell.Load(ctx, o.key, ""); err == nil && !bytes.Equal(there, o.object) {
 				return fmt.Errorf("write page %s: %w: another object has this name", o.key, errkind.Corrupt)
 			}
 		}

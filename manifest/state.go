@@ -296,8 +296,15 @@ type Format struct {
 	MinReader, MinWriter uint16
 }
 
-// FormatVersion is the format that this package writes, and the newest that it reads.
-const FormatVersion uint16 = 1 << 8
+// The formats: a cluster begins with the first, and needs the next as soon as one of its
+// shards has a location of its own.
+const (
+	formatFirst     uint16 = 1 << 8
+	formatLocations uint16 = 1<<8 | 1
+)
+
+// FormatVersion is the newest format that this package reads and writes.
+const FormatVersion = formatLocations
 
 // String is "1.0 to read, 1.0 to write".
 func (f Format) String() string {

@@ -42,7 +42,8 @@ type page struct {
 	stored *pageObject
 }
 
-// pageObject is the place of a page that is an object.
+// pageObject is the place of a page that is an object. It is in the location of its chunks,
+// and a page of chunks in another location than the cluster's own bucket always is an object.
 type pageObject struct {
 	base     Version // of the root that the writing commit was planned on
 	nonce    uint64  // of the object's name

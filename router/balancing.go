@@ -2,6 +2,7 @@ package router
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,15 +120,25 @@ func (r *Router) ClearJumbo(ctx context.Context, ns Namespace, at Where, maxTime
 }
 
 // AddShard adds a free shard, or lets one that is being emptied take chunks again; one that is
-// there is left. Errors: BadValue for a name that none can have.
-func (r *Router) AddShard(ctx context.Context, id manifest.ShardID, maxTime time.Duration) (cancelled bool, err error) {
+// there is left. With a URL, all that the shard will hold is in that bucket, which is made ready
+// for it, and never anywhere else. Errors: BadValue for a name that none can have, and a bucket
+// that cannot be used; IllegalOperation when the shard is there with another location.
+func (r *Router) AddShard(ctx context.Context, id manifest.ShardID, url string, maxTime time.Duration) (cancelled bool, err error) {
 	ctx, a, cancel := r.begin(ctx, maxTime)
 	defer cancel()
+	if url != "" {
+		if err := r.prepared(ctx, url); err != nil {
+			return false, err
+		}
+	}
 	_, err = r.change(ctx, a, func(s *manifest.State) ([]manifest.Change, error) {
 		cancelled = false
 		h := s.Shard(id)
 		if h == nil {
-			return []manifest.Change{manifest.AddShards{IDs: []manifest.ShardID{id}}}, nil
+			return []manifest.Change{manifest.AddShards{IDs: []manifest.ShardID{id}, URL: url}}, nil
+		}
+		if at, _ := s.Location(h.Location); url != "" && at.URL != url {
+			return nil, mongoerr.New(mongoerr.IllegalOperation, "shard %s is there, in %s: a shard stays where it was added; add one of another name", id, cmp.Or(at.URL, "the cluster's own bucket"))
 		}
 		if _, wish := balancing.Draining(s, id); !wish {
 			return nil, nil
@@ -136,6 +147,18 @@ func (r *Router) AddShard(ctx context.Context, id manifest.ShardID, maxTime time
 		return balancing.EndDrain(h), nil
 	})
 	return cancelled, err
+}
+
+// prepared makes a bucket ready to be a location.
+func (r *Router) prepared(ctx context.Context, url string) error {
+	if r.prepare == nil {
+		return mongoerr.New(mongoerr.IllegalOperation, "this router opens no other bucket than the cluster's own: start it with a release that does")
+	}
+	err := r.prepare(ctx, url)
+	if errors.Is(err, errkind.Invalid) {
+		return mongoerr.New(mongoerr.BadValue, "%v", err)
+	}
+	return err
 }
 
 // CancelDrain lets a shard that is being emptied take chunks again. Errors: mongoerr

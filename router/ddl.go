@@ -230,12 +230,19 @@ func (t *turn) next(zone string) (manifest.ShardID, error) {
 }
 
 // emptiestFirst are the shards of a zone ("": all) that take chunks, by their number of chunks
-// and their name.
+// and their name. What belongs to no zone is not for shards with a location of their own, as
+// long as there are others.
 func emptiestFirst(s *manifest.State, zone string) []manifest.ShardID {
 	var ids []manifest.ShardID
 	for _, h := range s.Shards() {
 		if takes(s, h) && (zone == "" || h.InZone(zone)) {
 			ids = append(ids, h.ID)
+		}
+	}
+	if zone == "" && s.Spread() {
+		elsewhere := func(id manifest.ShardID) bool { return s.LocationOf(id) != 0 }
+		if own := slices.DeleteFunc(slices.Clone(ids), elsewhere); len(own) > 0 {
+			ids = own
 		}
 	}
 	count := make(map[manifest.ShardID]int)

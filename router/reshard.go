@@ -99,6 +99,9 @@ func (r *Router) goal(ctx context.Context, ns Namespace, n NewCollection, l Layo
 	if err != nil {
 		return reshard.Goal{}, err
 	}
+	if err := inOnePlace(s, c, planned); err != nil {
+		return reshard.Goal{}, err
+	}
 	kept := uniqueSpecs(c)
 	return reshard.Goal{
 		Key: n.Key, Unique: n.Unique, Unsharded: l.Unsharded, Points: sortedPoints(append(zoneEnds(planned), n.Points...)), Only: n.Only, Parts: l.Parts, Keep: l.Keep,
@@ -120,6 +123,29 @@ func (r *Router) goal(ctx context.Context, ns Namespace, n NewCollection, l Layo
 			return f, l.house(s, n.Points, f.Chunks)
 		},
 	}, nil
+}
+
+// inOnePlace refuses to write a collection anew whose documents are, or would be, in another
+// location than the cluster's own bucket: sorting them brings them there.
+func inOnePlace(s *manifest.State, c *manifest.Collection, planned []manifest.ZoneRange) error {
+	if !s.Spread() {
+		return nil
+	}
+	for k := range s.Chunks(c.ID) {
+		if at, err := s.Location(s.LocationOf(k.Shard)); err == nil {
+			return mongoerr.New(mongoerr.IllegalOperation, "documents of %s are on shard %s, in %s, and giving them another shard key would bring them to the cluster's own bucket: "+
+				"copy them to a new collection with that key", c.Namespace(), k.Shard, at.URL)
+		}
+	}
+	for _, z := range planned {
+		for _, h := range s.ShardsOf(z.Zone) {
+			if at, err := s.Location(h.Location); err == nil {
+				return mongoerr.New(mongoerr.IllegalOperation, "zone %s, which [%v, %v) of %s belongs to, has its data in %s: shard the collection without that range "+
+					"(sh.removeTagRange), and declare it then: its chunks are copied there", z.Zone, z.MinBSON, z.MaxBSON, c.Namespace(), at.URL)
+			}
+		}
+	}
+	return nil
 }
 
 // uniqueSpecs are the unique indexes of a collection, which a shard key must go with.

@@ -118,6 +118,9 @@ type Config struct {
 	// Bucket takes the segments of a collection that gets another shard key while it holds
 	// documents; nil: this router refuses that.
 	Bucket bucket.Bucket
+	// Prepare makes a bucket ready to be the location of a shard; nil: this router adds no shard
+	// with a location of its own.
+	Prepare func(ctx context.Context, url string) error
 	// Claimer finds writers for free shards; nil: they wait until one comes by itself.
 	Claimer Claimer
 	Host    host.Host
@@ -135,6 +138,7 @@ type Router struct {
 	store    *reader.Store
 	bucket   bucket.Bucket
 	claimer  Claimer
+	prepare  func(context.Context, string) error
 	host     host.Host
 	log      *slog.Logger
 	settings Settings
@@ -157,7 +161,7 @@ func New(c Config) *Router {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Router{
-		root: c.Root, dialer: c.Dialer, store: c.Store, bucket: c.Bucket, claimer: c.Claimer, host: c.Host, log: c.Log,
+		root: c.Root, dialer: c.Dialer, store: c.Store, bucket: c.Bucket, claimer: c.Claimer, prepare: c.Prepare, host: c.Host, log: c.Log,
 		answers: c.Answers, sorts: c.Sorts, settings: c.Settings.withDefaults(), ids: newObjectIDs(c.Host), lanes: lanes{host: c.Host}, targeting: newTargeting(), claiming: make(map[manifest.ShardID]bool),
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/granarydb/granary/chunkstore/document"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
+	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/shardkey"
 	"github.com/granarydb/granary/router/plan"
 )
@@ -63,10 +64,15 @@ func (w *writing) phase(ctx context.Context, k *work) error {
 	return w.writeGoal(ctx, k)
 }
 
-// intend records g at k's home; the answer is the goal that counts.
+// intend records g at k's home; the answer is the goal that counts. A row that is kept in
+// another location than the home is not named there: what is recorded is that this try went
+// somewhere, and another one has every chunk that it can have gone to refuse it first.
 func (w *writing) intend(ctx context.Context, k *work, g *goal) (*goal, error) {
-	home := homeKey(k.op)
-	res, err := w.one(ctx, home, rpc.WriteOp{Kind: rpc.Intent, Op: k.op, Key: home, Doc: g.encode()})
+	home, told := homeKey(k.op), g
+	if w.apart(home, g) {
+		told = &goal{attempt: g.attempt, direct: w.nameTry(k)}
+	}
+	res, err := w.one(ctx, home, rpc.WriteOp{Kind: rpc.Intent, Op: k.op, Key: home, Doc: told.encode()})
 	if err != nil {
 		return nil, err
 	}
@@ -80,10 +86,22 @@ func (w *writing) intend(ctx context.Context, k *work, g *goal) (*goal, error) {
 	if err != nil {
 		return nil, err
 	}
+	if told != g && got.direct == told.direct && got.attempt == told.attempt {
+		return g, nil
+	}
 	if string(got.key) == string(g.key) {
 		got.doc = g.doc
 	}
 	return got, nil
+}
+
+// apart reports whether the row of a goal is kept in another location than a key.
+func (w *writing) apart(key []byte, g *goal) bool {
+	if g.key == nil || !w.state.Spread() {
+		return false
+	}
+	of := func(key []byte) manifest.LocationID { return w.state.LocationOf(w.state.ChunkOf(w.coll.ID, key).Shard) }
+	return of(key) != of(g.key)
 }
 
 // writeGoal sends k to its row.

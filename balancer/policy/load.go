@@ -1,5 +1,11 @@
 package policy
 
+import (
+	"slices"
+
+	"github.com/granarydb/granary/manifest"
+)
+
 // A shard is too busy from busyShare of the average on, when it has busyMin requests a second
 // more than that.
 const (
@@ -10,9 +16,19 @@ const (
 	calmMax = 4
 )
 
-// calm moves chunks off the busiest shard, to the one that is asked least.
+// calm moves chunks off the busiest shard of a location, to the one that is asked least.
 func (w *work) calm() {
-	shards := w.takers("")
+	places := map[manifest.LocationID]bool{}
+	for _, s := range w.shards {
+		if at := s.at(); !places[at] {
+			places[at] = true
+			w.calmAt(at)
+		}
+	}
+}
+
+func (w *work) calmAt(at manifest.LocationID) {
+	shards := slices.DeleteFunc(w.takers(""), func(s *shard) bool { return s.at() != at })
 	if len(shards) < 2 {
 		return
 	}

@@ -52,7 +52,9 @@ func (c *collection) have() []held {
 	return have
 }
 
-// mustMove gives a chunk to the shard that has least of the collection, and of all.
+// mustMove gives a chunk to the shard that has least of the collection, and of all: of those in
+// its location if there are any, and without a zone rather of those in the cluster's own bucket
+// than in another one's.
 func (c *collection) mustMove(x *item, reason Reason, have []held) {
 	zone := x.zone
 	takers := c.w.takers(zone)
@@ -69,9 +71,20 @@ func (c *collection) mustMove(x *item, reason Reason, have []held) {
 		return
 	}
 	to := slices.MinFunc(takers, func(a, b *shard) int {
-		return cmp.Or(cmp.Compare(have[a.index].bytes, have[b.index].bytes), cmp.Compare(have[a.index].chunks, have[b.index].chunks),
+		return cmp.Or(cmp.Compare(x.dear(a), x.dear(b)), cmp.Compare(have[a.index].bytes, have[b.index].bytes), cmp.Compare(have[a.index].chunks, have[b.index].chunks),
 			cmp.Compare(a.bytes, b.bytes), cmp.Compare(a.chunks, b.chunks), cmp.Compare(a.id, b.id))
 	})
 	have[to.index].take(x)
 	c.move(x, to, reason)
+}
+
+// dear is how much a shard is to be avoided for the sake of where its data is.
+func (x *item) dear(to *shard) int {
+	switch {
+	case to.at() == x.on.at():
+		return 0
+	case x.zone != "" || to.at() == 0:
+		return 1
+	}
+	return 2
 }

@@ -47,11 +47,12 @@ type Action struct {
 	Namespace string
 	From, To  manifest.ShardID
 	Reason    Reason
-	// Bytes are the chunk's: those in segments, which the move does not touch, and those that
-	// its owner will flush. Small: below 1 % of
+	// Bytes are the chunk's: those in segments, which the move does not touch unless it Copies,
+	// the shards being in two locations, and those that its owner will flush. Small: below 1 % of
 	// the chunk size; many of them go in one commit.
-	Bytes int64
-	Small bool
+	Bytes  int64
+	Small  bool
+	Copies bool
 }
 
 // Plan is what to do now, the most urgent first, and how each collection stands.

@@ -76,6 +76,15 @@ func (w *world) claim(id manifest.ShardID) {
 	w.apply(manifest.Claim{Shard: id, Epoch: w.state.Shard(id).Epoch, Holder: "p"})
 }
 
+// locate adds the shards that are in a location of their own: shard eu in=s3://eu.
+func (w *world) locate(text string) {
+	for line := range strings.Lines(text) {
+		if before, url, ok := strings.Cut(line, " in="); ok && strings.HasPrefix(line, "shard ") {
+			w.apply(manifest.AddShards{IDs: []manifest.ShardID{manifest.ShardID(strings.Fields(before)[1])}, URL: strings.Fields(url)[0]})
+		}
+	}
+}
+
 // place is one chunk of a new collection.
 type place struct {
 	shard manifest.ShardID
@@ -160,11 +169,12 @@ func (w *world) carryOut(actions []policy.Action) {
 func parse(tb testing.TB, text string) *world {
 	var shards []manifest.ShardID
 	for line := range strings.Lines(text) {
-		if f := strings.Fields(line); len(f) > 1 && f[0] == "shard" {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "shard" && !strings.Contains(line, " in=") {
 			shards = append(shards, manifest.ShardID(f[1]))
 		}
 	}
 	w := newWorld(tb, shards...)
+	w.locate(text)
 	var drains []manifest.ShardID
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)

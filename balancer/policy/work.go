@@ -142,10 +142,14 @@ func (c *collection) move(x *item, to *shard, reason Reason) {
 		s.load += float64(sign) * x.load
 	}
 	c.actions = append(c.actions, Action{
-		Chunk: x.chunk.At(), Namespace: c.info.Namespace(), From: x.on.id, To: to.id, Reason: reason, Bytes: x.bytes, Small: x.small,
+		Chunk: x.chunk.At(), Namespace: c.info.Namespace(), From: x.on.id, To: to.id, Reason: reason, Bytes: x.bytes, Small: x.small, Copies: x.on.at() != to.at(),
 	})
 	x.on, x.moved = to, true
 }
+
+// at is where the shard's data is. A chunk that goes to another location is copied, and its
+// keys come to another place: that is only for what must be elsewhere, never to even out.
+func (s *shard) at() manifest.LocationID { return s.zones.Location }
 
 // takers are the shards that a chunk of a zone ("": of none) can go to.
 func (w *work) takers(zone string) []*shard {
@@ -154,8 +158,8 @@ func (w *work) takers(zone string) []*shard {
 	})
 }
 
-// group is the chunks of one collection and one zone, and the shards that they are spread
-// over.
+// group is the chunks of one collection, one zone and one location, and the shards that they are
+// spread over.
 type group struct {
 	c      *collection
 	zone   string
@@ -174,16 +178,22 @@ func (c *collection) groups() (list []*group) {
 	if !c.info.Sharded || c.spread != nil {
 		return c.spread
 	}
+	type place struct {
+		zone string
+		at   manifest.LocationID
+	}
 	n := len(c.w.shards)
-	byZone := map[string]*group{}
+	byPlace := map[place]*group{}
 	for _, x := range c.items {
 		if x.cross || !x.on.takes || x.zone != "" && !x.on.zones.InZone(x.zone) {
 			continue
 		}
-		g := byZone[x.zone]
+		in := place{x.zone, x.on.at()}
+		g := byPlace[in]
 		if g == nil {
-			g = &group{c: c, zone: x.zone, shards: c.w.takers(x.zone), bytes: make([]int64, n), chunks: make([]int, n), small: make([]int, n)}
-			byZone[x.zone] = g
+			shards := slices.DeleteFunc(c.w.takers(x.zone), func(s *shard) bool { return s.at() != in.at })
+			g = &group{c: c, zone: x.zone, shards: shards, bytes: make([]int64, n), chunks: make([]int, n), small: make([]int, n)}
+			byPlace[in] = g
 			list = append(list, g)
 		}
 		g.items = append(g.items, x)

@@ -87,6 +87,12 @@ func Read(ctx context.Context, from bucket.Bucket, key string) (*Plan, error) {
 	if p.State, err = manifest.ReadCopy(ctx, bucket.NewCell(from), key); err != nil {
 		return nil, err
 	}
+	for _, h := range p.State.Shards() {
+		if at, err := p.State.Location(h.Location); err == nil {
+			return nil, fmt.Errorf("shard %s is in %s: %w: only a cluster that is in its own store altogether can be backed up; "+
+				"a copy would share that place with it", h.ID, at.URL, errkind.Invalid)
+		}
+	}
 	for _, page := range image.Missing(nil) {
 		p.Objects = append(p.Objects, Object{Key: page.Key()})
 	}
@@ -94,9 +100,6 @@ func Read(ctx context.Context, from bucket.Bucket, key string) (*Plan, error) {
 	for c := range p.State.AllChunks() {
 		for i := range c.Refs {
 			r := &c.Refs[i]
-			if r.Location != 0 {
-				return nil, fmt.Errorf("%s is in location %d: %w: only what is in the cluster's own store can be backed up", r.Segment, r.Location, errkind.Invalid)
-			}
 			if !seen[r.Segment] {
 				seen[r.Segment] = true
 				p.Objects = append(p.Objects, Object{Key: r.Segment.Key(), Size: int64(r.Size)})

@@ -40,6 +40,7 @@ const (
 	RulePin        = "pin can be read"
 	RulePinned     = "pinned segment is there and whole"
 	RuleCopy       = "copy of the root can be read"
+	RuleLocation   = "object is in the location of its shard"
 )
 
 // Report is what a check found. Counts are of the root that was checked.
@@ -138,11 +139,40 @@ func Name(state *manifest.State, chunk *manifest.Chunk) string {
 	return fmt.Sprintf("%s chunk %d [%s, %s)", namespace(state, chunk), chunk.ID, chunk.MinBSON, chunk.MaxBSON)
 }
 
-// list calls fn for every object under a prefix, in key order, page by page.
-func (c *Checker) list(ctx context.Context, prefix string, fn func(bucket.Attrs) error) error {
+// at is the bucket of a location.
+func (c *Checker) at(id manifest.LocationID) (bucket.Bucket, error) {
+	if id == 0 {
+		return c.Bucket, nil
+	}
+	b, err := c.Open(id)
+	if err != nil {
+		return nil, fmt.Errorf("fsck: location %d: %w", id, err)
+	}
+	return b, nil
+}
+
+// everywhere calls fn for the cluster's own bucket, 0, and each location.
+func everywhere(state *manifest.State, fn func(manifest.LocationID) error) error {
+	if err := fn(0); err != nil {
+		return err
+	}
+	for _, l := range state.Locations() {
+		if err := fn(l.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// list calls fn for every object under a prefix in a location, in key order, page by page.
+func (c *Checker) list(ctx context.Context, at manifest.LocationID, prefix string, fn func(bucket.Attrs) error) error {
+	b, err := c.at(at)
+	if err != nil {
+		return err
+	}
 	after := ""
 	for {
-		page, more, err := c.Bucket.List(ctx, prefix, after, 0)
+		page, more, err := b.List(ctx, prefix, after, 0)
 		if err != nil {
 			return fmt.Errorf("fsck: list %s after %q: %w", prefix, after, err)
 		}

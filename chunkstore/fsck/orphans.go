@@ -14,11 +14,17 @@ import (
 // checkOrphans counts the segments that nothing refers to: neither the root, nor a pin, nor
 // the list of what GC will delete.
 func (c *Checker) checkOrphans(ctx context.Context, state *manifest.State, r *Report) error {
-	used := map[string]bool{}
+	used := map[manifest.LocationID]map[string]bool{}
+	keep := func(at manifest.LocationID, s manifest.SegmentID) {
+		if used[at] == nil {
+			used[at] = map[string]bool{}
+		}
+		used[at][s.Key()] = true
+	}
 	use := func(s *manifest.State) {
 		for chunk := range s.AllChunks() {
 			for _, ref := range chunk.Refs {
-				used[ref.Segment.Key()] = true
+				keep(ref.Location, ref.Segment)
 			}
 		}
 	}
@@ -37,23 +43,25 @@ func (c *Checker) checkOrphans(ctx context.Context, state *manifest.State, r *Re
 		use(pinned)
 	}
 	for _, d := range state.Dropped() {
-		used[d.Segment.Key()] = true
+		keep(d.Location, d.Segment)
 	}
 	if err := c.checkCopies(ctx, r); err != nil {
 		return err
 	}
-	return c.list(ctx, "seg/", func(a bucket.Attrs) error {
-		if !used[a.Key] {
-			r.Orphans++
-			r.OrphanBytes += a.Size
-		}
-		return nil
+	return everywhere(state, func(at manifest.LocationID) error {
+		return c.list(ctx, at, "seg/", func(a bucket.Attrs) error {
+			if !used[at][a.Key] {
+				r.Orphans++
+				r.OrphanBytes += a.Size
+			}
+			return nil
+		})
 	})
 }
 
 // pinned reads the root version of a pin; nil when it cannot be read.
 func (c *Checker) pinned(ctx context.Context, pin manifest.Pin, r *Report) (*manifest.State, error) {
-	s, err := manifest.ReadCopy(ctx, bucket.NewCell(c.Bucket), manifest.PinKey(pin.ID))
+	s, err := c.Root.Copy(ctx, manifest.PinKey(pin.ID))
 	if err == nil {
 		return s, nil
 	}
@@ -69,10 +77,10 @@ func (c *Checker) pinned(ctx context.Context, pin manifest.Pin, r *Report) (*man
 
 // checkPinned opens or reads the segments that only a pin keeps; used are those that were
 // looked at.
-func (c *Checker) checkPinned(ctx context.Context, pin manifest.Pin, state *manifest.State, used map[string]bool, r *Report) error {
+func (c *Checker) checkPinned(ctx context.Context, pin manifest.Pin, state *manifest.State, used map[manifest.LocationID]map[string]bool, r *Report) error {
 	w, _ := newChunkCheck(c, state, &Report{}) // the counts are those of the root
 	for id, views := range w.views {
-		if used[id.Key()] {
+		if used[views[0].ref.Location][id.Key()] {
 			continue
 		}
 		err := w.segment(ctx, views[0].ref)
@@ -99,7 +107,7 @@ func (c *Checker) checkPinned(ctx context.Context, pin manifest.Pin, state *mani
 
 // checkCopies reads the copies of the root that a repair would begin with.
 func (c *Checker) checkCopies(ctx context.Context, r *Report) error {
-	return c.list(ctx, manifest.HistoryPrefix, func(a bucket.Attrs) error {
+	return c.list(ctx, 0, manifest.HistoryPrefix, func(a bucket.Attrs) error {
 		o, err := c.Bucket.Get(ctx, a.Key, bucket.GetOptions{})
 		switch {
 		case errors.Is(err, errkind.NotFound): // only the last ones are kept

@@ -23,7 +23,21 @@ func (c *Checker) checkWAL(ctx context.Context, state *manifest.State, r *Report
 			log.reach = manifest.MaxPosition(log.reach, chunk.OwnFloor) // it was a position of this log
 		}
 	}
-	err := c.list(ctx, "wal/", func(a bucket.Attrs) error {
+	err := everywhere(state, func(at manifest.LocationID) error { return c.listLogs(ctx, state, at, logs, r) })
+	if err != nil {
+		return err
+	}
+	for _, shard := range state.Shards() {
+		if err := logs[shard.ID].end(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listLogs checks the log objects of one location.
+func (c *Checker) listLogs(ctx context.Context, state *manifest.State, at manifest.LocationID, logs map[manifest.ShardID]*logCheck, r *Report) error {
+	return c.list(ctx, at, "wal/", func(a bucket.Attrs) error {
 		shard, epoch, index, err := manifest.ParseWALKey(a.Key)
 		if err != nil {
 			r.add(Problem{Rule: RuleLogName, Object: a.Key, Detail: "it is no log object; GC leaves it"})
@@ -36,17 +50,12 @@ func (c *Checker) checkWAL(ctx context.Context, state *manifest.State, r *Report
 			}
 			logs[shard] = &logCheck{Checker: c, state: state, cluster: state.ClusterID(), shard: known, report: r}
 		}
+		if h := logs[shard].shard; h != nil && h.Location != at && !h.Floor.Covers(epoch, index) {
+			r.add(Problem{Rule: RuleLocation, Object: a.Key, Detail: fmt.Sprintf("it is in location %d, the shard's is %d", at, h.Location)})
+			return nil
+		}
 		return logs[shard].object(ctx, a.Key, epoch, index)
 	})
-	if err != nil {
-		return err
-	}
-	for _, shard := range state.Shards() {
-		if err := logs[shard.ID].end(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // newcomer is a shard that the root did not have when the check began: one that was added
@@ -136,7 +145,11 @@ func (w *logCheck) floorIn(epoch manifest.Epoch) uint64 {
 // look reads an object and checks it. It says whether the object is there, or need not be:
 // a listing may lack what was written while it was made, and GC may have collected it.
 func (w *logCheck) look(ctx context.Context, key string, epoch manifest.Epoch, index uint64) (bool, error) {
-	o, err := w.Bucket.Get(ctx, key, bucket.GetOptions{})
+	b, err := w.at(w.shard.Location)
+	if err != nil {
+		return false, err
+	}
+	o, err := b.Get(ctx, key, bucket.GetOptions{})
 	if errors.Is(err, errkind.NotFound) {
 		err := w.refresh(ctx)
 		return err == nil && w.shard.Floor.Covers(epoch, index), err

@@ -15,7 +15,6 @@ import (
 // Repairer repairs one store.
 type Repairer struct {
 	Bucket bucket.Bucket // the cluster's own
-	Open   func(manifest.LocationID) (bucket.Bucket, error)
 	Host   host.Host
 	// Progress, when not nil, is told what is being done.
 	Progress func(what string)
@@ -127,6 +126,9 @@ func (w *work) run(ctx context.Context) error {
 	if err := w.survey(ctx); err != nil {
 		return err
 	}
+	if at := w.kept.Locations(); len(at) > 0 {
+		return fmt.Errorf("repair: %w: shards of this cluster have buckets of their own (%s), and only what is in the cluster's own is repaired", errkind.Invalid, at[0].URL)
+	}
 	w.tell("reading the logs")
 	logs, err := w.listLogs(ctx)
 	if err != nil {
@@ -169,6 +171,14 @@ type lostSegments struct {
 	problems []fsck.Problem // one for each chunk and segment
 }
 
+// at is the bucket of a location.
+func (w *work) at(id manifest.LocationID) (bucket.Bucket, error) {
+	if id != 0 {
+		return nil, fmt.Errorf("repair: location %d: %w", id, errkind.Invalid)
+	}
+	return w.Bucket, nil
+}
+
 func (w *work) tell(what string) {
 	if w.Progress != nil {
 		w.Progress(what)
@@ -177,7 +187,7 @@ func (w *work) tell(what string) {
 
 // segments looks for those that are lost or damaged, and puts them into the report.
 func (w *work) segments(ctx context.Context) (gone lostSegments, err error) {
-	c := &fsck.Checker{Bucket: w.Bucket, Open: w.Open, Deep: w.o.Deep}
+	c := &fsck.Checker{Bucket: w.Bucket, Open: w.at, Deep: w.o.Deep}
 	problems, err := c.Segments(ctx, w.kept)
 	if err != nil || len(problems) == 0 {
 		return gone, err

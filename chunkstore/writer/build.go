@@ -27,7 +27,8 @@ type part struct {
 type builder struct {
 	s    *shard
 	host host.Host // of who builds
-	most int       // bytes after which a segment ends and the next begins
+	at   manifest.LocationID
+	most int // bytes after which a segment ends and the next begins
 	id   manifest.SegmentID
 	w    *segment.Writer // nil: none begun
 	cuts []section       // one per Cut
@@ -41,16 +42,17 @@ type section struct {
 	dates manifest.DateBounds
 }
 
-// upload builds the parts' segments, stores them, and notes in each part what it adds.
+// upload builds the parts' segments, stores them where the shard is, and notes in each part
+// what it adds.
 func (s *shard) upload(ctx context.Context, parts []*part) error {
-	return s.uploadAs(ctx, s.working, parts)
+	return s.uploadAs(ctx, s.working, s.location, parts)
 }
 
-// uploadAs is upload by some actor.
-func (s *shard) uploadAs(ctx context.Context, h host.Host, parts []*part) error {
+// uploadAs is upload by some actor, to where the parts' chunks are or will be.
+func (s *shard) uploadAs(ctx context.Context, h host.Host, at manifest.LocationID, parts []*part) error {
 	most, back := s.w.borrow(parts)
 	defer back()
-	b := &builder{s: s, host: h, most: most}
+	b := &builder{s: s, host: h, at: at, most: most}
 	for _, p := range parts {
 		if err := b.add(ctx, p); err != nil {
 			return err
@@ -107,7 +109,7 @@ func (b *builder) begin() {
 		Creator: manifest.Creator{Kind: manifest.CreatorShard, Shard: b.s.id, Epoch: b.s.commitEpoch()},
 		Random:  b.host.ID16(),
 	}
-	b.w = segment.NewWriter(b.id, nil)
+	b.w = segment.NewWriter(b.id, &segment.WriterOptions{Location: b.at})
 }
 
 func (b *builder) cut(p *part) error {
@@ -138,8 +140,12 @@ func (b *builder) store(ctx context.Context) error {
 	}
 	b.w, b.cuts = nil, nil
 	key := b.id.Key()
+	to, err := b.s.w.bucket(b.at)
+	if err != nil {
+		return fmt.Errorf("store segment %s: %w", key, err)
+	}
 	for attempt := 0; ; attempt++ {
-		_, err := b.s.w.bucket.Put(ctx, key, body, bucket.Condition{})
+		_, err := to.Put(ctx, key, body, bucket.Condition{})
 		if err == nil {
 			b.s.count(func(c *Counts) { c.Segments++; c.SegmentBytes += int64(len(body)) })
 			return nil

@@ -104,6 +104,10 @@ func (w *Writer) claim(ctx context.Context, id manifest.ShardID, seen *manifest.
 	if seen != nil && before.Epoch != *seen {
 		return nil, fmt.Errorf("%w: it is at epoch %d, and was seen at %d", errkind.Conflict, before.Epoch, *seen)
 	}
+	b, err := w.bucket(before.Location)
+	if err != nil {
+		return nil, err
+	}
 	sent := w.host.Mono()
 	_, err = w.root.Commit(ctx, manifest.Edit{
 		Op: w.claimant(id).ID16(), Millis: w.host.Wall().UnixMilli(),
@@ -115,7 +119,7 @@ func (w *Writer) claim(ctx context.Context, id manifest.ShardID, seen *manifest.
 		return nil, err
 	}
 	own, stop := context.WithCancelCause(context.WithoutCancel(ctx))
-	s := newShard(w, id, before.Epoch+1, st.ClusterID(), stop)
+	s := newShard(w, before, b, st.ClusterID(), stop)
 	s.lease.prove(sent) // at some moment after this one, the root had our epoch
 	if !w.register(s) {
 		stop(nil)
@@ -255,7 +259,7 @@ func (s *shard) sealAll(ctx context.Context) (seals []sealed, last time.Duration
 // and a longer takeover.
 func (s *shard) replay(ctx context.Context, x sealed) error {
 	for attempt := 0; ; attempt++ {
-		err := wal.Replay(ctx, s.w.bucket, s.cluster, s.id, x.epoch, x.from, x.end, func(pos manifest.Position, r wal.Record) error {
+		err := wal.Replay(ctx, s.bucket, s.cluster, s.id, x.epoch, x.from, x.end, func(pos manifest.Position, r wal.Record) error {
 			if pos.Next-1 > x.from {
 				x.from, attempt = pos.Next-1, 0
 			}

@@ -43,6 +43,7 @@ type exec struct {
 	slab            []retry // entries to be
 	latched         []latch // of the present operation's id
 	backedOff       int     // how often operations let another shard's go first
+	elsewhere       bool    // the present operation would have its document in another location
 }
 
 // errStale ends an operation whose chunk is another by now.

@@ -25,6 +25,8 @@ import (
 //	prepare ---------------------------------> latch, look, flush, hold the row
 //	upload one segment: the deletion, the
 //	     document, an entry for retries each
+//	     (two, when the shards are in two
+//	     locations)
 //	hold the row
 //	commit: both chunks, by version, both
 //	     epochs, the token                       absorb: the document is there
@@ -52,7 +54,8 @@ const (
 // crossing is a document on its way to another shard.
 type crossing struct {
 	token        [16]byte
-	owner        rpc.Owner // of the other shard
+	at           manifest.LocationID // where the other shard is
+	owner        rpc.Owner           // of the other shard
 	to           rpc.Header
 	source, dest *part
 	chunks       []manifest.BatchChunk // source first, if it changes, then dest
@@ -90,7 +93,9 @@ func (x *exec) away(ctx context.Context, m *mutation, many *piece, res *rpc.Writ
 	if d != nil {
 		return restarted, nil // it came here
 	}
-	k, after := x.crossing(m, many, res, c, st.ChunkOf(x.r.Collection, to[4:]), from, to, doc)
+	y := st.ChunkOf(x.r.Collection, to[4:])
+	k, after := x.crossing(m, many, res, c, y, st.LocationOf(y.Shard), from, to, doc)
+	x.elsewhere = k.at != x.s.location
 	taken, err := x.prepareAway(ctx, k, st)
 	if taken {
 		return settled, duplicateKey(x.coll, doc)
@@ -141,8 +146,8 @@ func (x *exec) backOff(ctx context.Context, g *grip) error {
 
 // crossing puts together what the commit changes. after is the progress of a write of many
 // when it is done.
-func (x *exec) crossing(m *mutation, many *piece, res *rpc.WriteResult, c *chunk, y *manifest.Chunk, from change, to []byte, doc bson.Raw) (k *crossing, after progress) {
-	k = &crossing{token: x.s.w.asked.ID16(), key: from.path[4:], done: make(chan struct{})}
+func (x *exec) crossing(m *mutation, many *piece, res *rpc.WriteResult, c *chunk, y *manifest.Chunk, at manifest.LocationID, from change, to []byte, doc bson.Raw) (k *crossing, after progress) {
+	k = &crossing{token: x.s.w.asked.ID16(), at: at, key: from.path[4:], done: make(chan struct{})}
 	k.source, k.dest = &part{chunk: c, info: c.info}, &part{info: y}
 	if from.op != wal.RetryOnly {
 		k.source.rows = new(memtable)
@@ -160,6 +165,9 @@ func (x *exec) crossing(m *mutation, many *piece, res *rpc.WriteResult, c *chunk
 	} else if here = x.answer(m.op, res); here != nil {
 		here.Key, here.from = k.key, k.key
 		there = x.entry(m.op, to[4:], here.Reply)
+		if at != x.s.location {
+			here.Reply, there.Reply = parted(m.op, res)
+		}
 	}
 	if here != nil {
 		k.entries = []*retry{here}
@@ -209,6 +217,21 @@ func (x *exec) prepareAway(ctx context.Context, k *crossing, st *manifest.State)
 		x.s.tell(ctx, k) // it may be prepared
 	}
 	return false, fmt.Errorf("%w: %w", errBusy, err)
+}
+
+// parted are the replies that an operation leaves at a row and, in another location, at the
+// row to which its document went. Neither tells of the document as it is at the other: what
+// the document was is left here, what it became there. Who sends the operation again gets the
+// rest of its answer.
+func parted(op *rpc.WriteOp, res *rpc.WriteResult) (here, there []byte) {
+	before, after := *res, *res
+	before.UpsertedID = bson.RawValue{}
+	if op.Return == rpc.ReturnAfter {
+		before.Value = nil
+	} else {
+		after.Value = nil
+	}
+	return answerReply(&before), answerReply(&after)
 }
 
 // key is the row of a part that has one.
@@ -299,13 +322,20 @@ func (s *shard) tell(ctx context.Context, k *crossing) {
 func (s *shard) commitCrossing(ctx context.Context, k *crossing, c *chunk) error {
 	parts := []*part{k.source, k.dest}
 	slices.SortFunc(parts, func(a, b *part) int { return slices.Compare(a.info.Range.Min, b.info.Range.Min) })
-	if k.source.rows == nil && len(k.source.retries) == 0 {
+	both := k.source.rows != nil || len(k.source.retries) > 0
+	if !both {
 		parts = []*part{k.dest}
 	}
 	rule := s.ruleOf(k.dest.info.Collection)
 	k.source.rule, k.dest.rule = rule, rule
 	k.dest.added.Unsure = rule != nil // an expired document may be in the place
-	if err := s.uploadAs(ctx, s.w.asked, parts); err != nil {
+	if both && k.at != s.location {
+		if err := s.uploadAs(ctx, s.w.asked, s.location, []*part{k.source}); err != nil {
+			return err
+		}
+		parts = []*part{k.dest}
+	}
+	if err := s.uploadAs(ctx, s.w.asked, k.at, parts); err != nil {
 		return err
 	}
 	h := &hold{token: k.token, from: manifest.OwnerAt{Shard: s.id, Epoch: s.epoch}, at: k.source.info.At(), key: k.key}
@@ -313,7 +343,7 @@ func (s *shard) commitCrossing(ctx context.Context, k *crossing, c *chunk) error
 		return err
 	}
 	k.chunks[0].Added = k.dest.added
-	if len(parts) > 1 {
+	if both {
 		k.chunks = append(k.chunks, manifest.BatchChunk{At: h.at, Shard: s.id, Epoch: s.commitEpoch(), Seq: h.seq, Added: k.source.added})
 	}
 	sent := s.w.host.Mono()

@@ -51,6 +51,7 @@ func (x *exec) change(ctx context.Context, op *rpc.WriteOp) (res rpc.WriteResult
 		err = nil // its parts will tell
 	}
 	x.s.mu.Unlock()
+	x.elsewhere = false
 	switch {
 	case e != nil || err != nil:
 		return res, err
@@ -77,8 +78,13 @@ func (x *exec) fail(ctx context.Context, op *rpc.WriteOp, res *rpc.WriteResult) 
 	if op.Op == (rpc.OpID{}) || res.Err.Code == mongoerr.TransactionTooOld {
 		return nil
 	}
+	said := *res
+	if x.elsewhere {
+		// Errors show keys, and this one may be of a document in another location.
+		said.Err = mongoerr.New(res.Err.Code, "the document would have gone to another location, where it cannot be: %s in %s", res.Err.Code, x.coll.Namespace())
+	}
 	return x.put(ctx, op, func(c *chunk) ([]change, error) {
-		return []change{{path: x.placeOf(op, c), op: wal.RetryOnly, retry: x.entry(op, nil, erroredReply(res))}}, nil
+		return []change{{path: x.placeOf(op, c), op: wal.RetryOnly, retry: x.entry(op, nil, erroredReply(&said))}}, nil
 	})
 }
 

@@ -50,9 +50,11 @@ func (w *Writer) Move(ctx context.Context, r *rpc.MoveRequest) (*rpc.MoveReply, 
 		return nil, fmt.Errorf("%s to shard %s: %w", verb, r.To, err)
 	}
 	var reply rpc.MoveReply
-	err = s.do(ctx, func(ctx context.Context) (err error) {
-		reply.Version, err = s.move(ctx, r.Chunks, r.To)
-		return err
+	err = s.relocating(ctx, r.Chunks, r.To, func(k *relocation) error {
+		return s.do(ctx, func(ctx context.Context) (err error) {
+			reply.Version, err = s.move(ctx, r.Chunks, r.To, k)
+			return err
+		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s from shard %s to %s: %w", verb, s.id, r.To, err)
@@ -99,7 +101,7 @@ func moveRequest(r *rpc.MoveRequest, from manifest.ShardID) error {
 // nothing happened; after it they are the other's. Until the outcome is known they stay held:
 // if the commit was applied, the destination may have acknowledged a write already that we do
 // not know.
-func (s *shard) move(ctx context.Context, list []manifest.ChunkAt, to manifest.ShardID) (manifest.Version, error) {
+func (s *shard) move(ctx context.Context, list []manifest.ChunkAt, to manifest.ShardID, k *relocation) (manifest.Version, error) {
 	chunks, err := s.moveable(list)
 	if err != nil {
 		return 0, err
@@ -108,7 +110,7 @@ func (s *shard) move(ctx context.Context, list []manifest.ChunkAt, to manifest.S
 	if err != nil {
 		return 0, err
 	}
-	if s.chunkBytes(chunks) > s.w.set.MovePreflush {
+	if k == nil && s.chunkBytes(chunks) > s.w.set.MovePreflush {
 		if err := s.flushChunks(ctx, chunks); err != nil {
 			return 0, err
 		}
@@ -117,7 +119,12 @@ func (s *shard) move(ctx context.Context, list []manifest.ChunkAt, to manifest.S
 	if err := s.drained(ctx); err != nil {
 		return 0, err
 	}
-	return s.giveAway(ctx, chunks, list, to, promise)
+	if k != nil {
+		if err := k.catchUp(ctx, chunks); err != nil {
+			return 0, err
+		}
+	}
+	return s.giveAway(ctx, chunks, list, to, promise, k)
 }
 
 // moveable finds the chunks of a move.
@@ -164,25 +171,37 @@ func (s *shard) promise(ctx context.Context, list []manifest.ChunkAt, to manifes
 }
 
 // giveAway flushes the rest of held chunks and commits their new owner.
-func (s *shard) giveAway(ctx context.Context, chunks []*chunk, list []manifest.ChunkAt, to manifest.ShardID, promise rpc.PromiseReply) (manifest.Version, error) {
+func (s *shard) giveAway(ctx context.Context, chunks []*chunk, list []manifest.ChunkAt, to manifest.ShardID, promise rpc.PromiseReply, k *relocation) (manifest.Version, error) {
 	pos, parts, _ := s.freeze(chunks)
 	defer s.thaw(pos, parts)
-	if err := s.upload(ctx, parts); err != nil {
-		return 0, err
-	}
 	moving := make(map[*chunk]bool, len(chunks))
 	for _, c := range chunks {
 		moving[c] = true
 	}
-	added := make(map[*chunk]manifest.Added, len(parts))
-	var along []*part // tied to what moves
+	var leaving, along []*part // along: tied to what moves
 	for _, p := range parts {
-		if added[p.chunk] = p.added; !moving[p.chunk] {
+		if moving[p.chunk] {
+			leaving = append(leaving, p)
+		} else {
 			along = append(along, p)
 		}
 	}
-	changes := make([]manifest.Change, len(chunks), len(chunks)+1)
+	at := s.location
+	if k != nil {
+		at = k.at
+	}
+	if err := s.uploadAs(ctx, s.working, at, leaving); err != nil {
+		return 0, err
+	}
+	added := make(map[*chunk]manifest.Added, len(leaving))
+	for _, p := range leaving {
+		added[p.chunk] = p.added
+	}
+	changes := make([]manifest.Change, len(chunks), len(chunks)+2)
 	if len(along) > 0 {
+		if err := s.upload(ctx, along); err != nil {
+			return 0, err
+		}
 		changes = append(changes, manifest.Flush{Shard: s.id, Epoch: s.commitEpoch(), Snapshot: pos, Chunks: flushed(along)})
 	}
 	for i, c := range chunks {
@@ -190,9 +209,17 @@ func (s *shard) giveAway(ctx context.Context, chunks []*chunk, list []manifest.C
 		if !ok || broken(moveUnflushed) {
 			rows = manifest.Added{MaxSeq: s.lastSeq(c)}
 		}
-		changes[i] = manifest.Move{
+		m := manifest.Move{
 			Chunk: list[i], From: s.id, FromEpoch: s.commitEpoch(), To: to, ToEpoch: promise.Epoch, Promise: promise.Position, Added: rows,
 		}
+		if k != nil {
+			m.Copied = k.copied[c.info.ID]
+		}
+		changes[i] = m
+	}
+	if k != nil {
+		k.done = true
+		changes = append(changes, k.end())
 	}
 	if err := s.commitEdit(ctx, false, changes...); err != nil {
 		return 0, err

@@ -21,10 +21,10 @@ func (s *shard) appendWAL(ctx context.Context, log *wal.Log, b *wal.Batch) (wal.
 	return log.Append(ctx, b)
 }
 
-func (s *shard) walBucket() bucket.Bucket { return s.w.bucket }
+func (s *shard) walBucket() bucket.Bucket { return s.bucket }
 
 func (s *shard) seal(ctx context.Context, e manifest.Epoch, from uint64) (end uint64, seen time.Duration, err error) {
-	return wal.Seal(ctx, s.w.bucket, s.w.actor("%s %d seals %d", s.id, s.epoch, e), s.cluster, s.id, e, from, s.epoch)
+	return wal.Seal(ctx, s.bucket, s.w.actor("%s %d seals %d", s.id, s.epoch, e), s.cluster, s.id, e, from, s.epoch)
 }
 
 func (s *shard) commitEpoch() manifest.Epoch { return s.epoch }

@@ -92,9 +92,9 @@ type unclear struct {
 
 func (s *shard) walBucket() bucket.Bucket {
 	if broken(appendedAgain) || broken(conflictIsFenced) {
-		return &unclear{Bucket: s.w.bucket, s: s, sent: make(map[string]bool)}
+		return &unclear{Bucket: s.bucket, s: s, sent: make(map[string]bool)}
 	}
-	return s.w.bucket
+	return s.bucket
 }
 
 func (u *unclear) Put(ctx context.Context, key string, body []byte, c bucket.Condition) (bucket.Tag, error) {
@@ -128,10 +128,10 @@ func (u *unclear) Get(ctx context.Context, key string, o bucket.GetOptions) (buc
 
 func (s *shard) seal(ctx context.Context, e manifest.Epoch, from uint64) (end uint64, seen time.Duration, err error) {
 	if !broken(noSeal) {
-		return wal.Seal(ctx, s.w.bucket, s.w.actor("%s %d seals %d", s.id, s.epoch, e), s.cluster, s.id, e, from, s.epoch)
+		return wal.Seal(ctx, s.bucket, s.w.actor("%s %d seals %d", s.id, s.epoch, e), s.cluster, s.id, e, from, s.epoch)
 	}
 	for end = from; ; end++ {
-		_, err := s.w.bucket.Head(ctx, manifest.WALKey(s.id, e, end))
+		_, err := s.bucket.Head(ctx, manifest.WALKey(s.id, e, end))
 		if errors.Is(err, errkind.NotFound) {
 			return end, s.w.host.Mono(), nil
 		}
@@ -155,7 +155,7 @@ func (s *shard) deleteWAL(ctx context.Context, pos manifest.Position) {
 		from.Next = 0
 	}
 	for i := from.Next; i < pos.Next; i++ {
-		_ = s.w.bucket.Delete(ctx, manifest.WALKey(s.id, pos.Epoch, i))
+		_ = s.bucket.Delete(ctx, manifest.WALKey(s.id, pos.Epoch, i))
 	}
 }
 

@@ -190,3 +190,19 @@ func (c *cut) end(what string) error {
 	}
 	return nil
 }
+
+// Told is what a retry entry says of rows besides its own key: documents that it answers with,
+// and the row that a statement was decided to be for.
+func Told(e *segment.RetryEntry) (docs []bson.Raw, key []byte) {
+	switch kindOf(e) {
+	case answered:
+		if r, err := parseAnswer(e.Reply); err == nil && r.Value != nil {
+			docs = append(docs, r.Value)
+		}
+	case intended:
+		if v, err := bson.Raw(e.Reply[1:]).LookupErr(intentRow); err == nil {
+			_, key, _ = v.BinaryOK()
+		}
+	}
+	return docs, key
+}

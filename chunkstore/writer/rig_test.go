@@ -19,6 +19,7 @@ import (
 	"github.com/granarydb/granary/chunkstore/bucket/layer"
 	"github.com/granarydb/granary/chunkstore/bucket/membucket"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
+	"github.com/granarydb/granary/chunkstore/places"
 	"github.com/granarydb/granary/chunkstore/reader"
 	"github.com/granarydb/granary/chunkstore/segment"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
@@ -38,6 +39,8 @@ type world struct {
 	t    testing.TB
 	mem  *membucket.Bucket
 	host host.Host
+	// elsewhere are the buckets of other locations, by URL.
+	elsewhere map[string]*membucket.Bucket
 
 	started uint64 // processes
 	mu      sync.Mutex
@@ -54,6 +57,8 @@ type proc struct {
 	root    *manifest.Root
 	fault   *faultbucket.Bucket // between this process and the bucket
 	metered *layer.Metered
+	away    *faultbucket.Bucket // between this process and another location; nil: not opened
+	plan    faultbucket.Plan    // of away, when it is opened
 	run     context.CancelFunc
 	ran     chan struct{}
 }
@@ -84,7 +89,7 @@ func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 }
 
 func newWorld(t testing.TB) *world {
-	w := &world{t: t, mem: membucket.New(), host: testHost(1), procs: make(map[string]*proc)}
+	w := &world{t: t, mem: membucket.New(), host: testHost(1), procs: make(map[string]*proc), elsewhere: make(map[string]*membucket.Bucket)}
 	_, err := manifest.Create(t.Context(), bucket.NewCell(w.mem), w.host, manifest.InitOptions{Shards: []manifest.ShardID{"a", "b", "c"}})
 	check(t, err)
 	return w
@@ -124,9 +129,23 @@ func (w *world) stop() {
 // state is the root as it is.
 func (w *world) state() *manifest.State {
 	w.t.Helper()
-	st, _, err := manifest.NewRoot(bucket.NewCell(w.mem), w.host, nil).Load(context.Background())
+	st, _, err := w.places().Root().Load(context.Background())
 	check(w.t, err)
 	return st
+}
+
+// places are the stores as they are, for who looks from outside.
+func (w *world) places() *places.Places {
+	return places.New(w.mem, func(_ context.Context, url string) (bucket.Bucket, error) { return w.elsewhere[url], nil }, w.host, nil)
+}
+
+// located adds a shard in a location of its own.
+func (w *world) located(s manifest.ShardID) {
+	w.t.Helper()
+	url := "mem:" + string(s)
+	w.elsewhere[url] = membucket.New()
+	check(w.t, w.places().Prepare(context.Background(), url))
+	check(w.t, w.commit(manifest.AddShards{IDs: []manifest.ShardID{s}, URL: url}))
 }
 
 // collect deletes the log of a shard below its floor, in the floor's own epoch: what the
@@ -141,8 +160,7 @@ func (w *world) collect(s manifest.ShardID) {
 
 // commit changes the root from outside.
 func (w *world) commit(changes ...manifest.Change) error {
-	r := manifest.NewRoot(bucket.NewCell(w.mem), w.host, nil)
-	_, err := r.Commit(context.Background(), manifest.Edit{Op: w.host.ID16(), Changes: changes})
+	_, err := w.places().Root().Commit(context.Background(), manifest.Edit{Op: w.host.ID16(), Changes: changes})
 	return err
 }
 
@@ -166,13 +184,16 @@ func (w *world) process(name string, change ...func(*Settings)) *proc {
 	}
 	w.mu.Unlock()
 	fault := faultbucket.New(w.mem, h, nil)
-	p := &proc{w: w, name: name, fault: fault, metered: layer.Metrics(layer.Retry(layer.Deadline(fault, h, 2*time.Second), h, nil)), ran: make(chan struct{})}
-	p.root = manifest.NewRoot(bucket.NewCell(p.metered), h, nil)
+	p := &proc{w: w, name: name, fault: fault, metered: metered(fault, h), ran: make(chan struct{})}
+	at := places.New(p.metered, func(_ context.Context, url string) (bucket.Bucket, error) {
+		p.away = faultbucket.New(w.elsewhere[url], h, p.plan)
+		return metered(p.away, h), nil
+	}, h, nil)
+	p.root = at.Root()
 	_, _, err := p.root.Load(w.t.Context())
 	check(w.t, err)
-	store := reader.NewStore(func(manifest.LocationID) (bucket.Bucket, error) { return p.metered, nil }, segment.NewCache(16<<20))
 	p.Writer = New(Config{
-		Root: p.root, Bucket: p.metered, Store: store, Host: h, Holder: name, Dial: dialer{w}, Settings: set,
+		Root: p.root, Bucket: p.metered, Open: at.Open, Store: reader.NewStore(at.Open, segment.NewCache(16<<20)), Host: h, Holder: name, Dial: dialer{w}, Settings: set,
 	})
 	p.root.AddObserver(func(*manifest.State) { p.checkStill() })
 	ctx, cancel := context.WithCancel(context.Background())
@@ -184,13 +205,25 @@ func (w *world) process(name string, change ...func(*Settings)) *proc {
 	return p
 }
 
+func metered(b bucket.Bucket, h host.Host) *layer.Metered {
+	return layer.Metrics(layer.Retry(layer.Deadline(b, h, 2*time.Second), h, nil))
+}
+
 // kill ends a process as a crash does.
 func (p *proc) kill() {
 	p.run()
-	p.fault.SetPlan(nil)
+	faults := []*faultbucket.Bucket{p.fault}
+	if p.away != nil {
+		faults = append(faults, p.away)
+	}
+	for _, f := range faults {
+		f.SetPlan(nil)
+	}
 	p.Abandon()
 	<-p.ran
-	p.fault.Wait()
+	for _, f := range faults {
+		f.Wait()
+	}
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
 	delete(p.w.procs, p.name)

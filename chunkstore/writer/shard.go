@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
@@ -39,6 +40,9 @@ type shard struct {
 	id      manifest.ShardID
 	epoch   manifest.Epoch
 	cluster manifest.ClusterID
+	// bucket is where its log and the segments of its chunks are: that of its location.
+	bucket   bucket.Bucket
+	location manifest.LocationID
 
 	// ended is closed when this claim is over, for whatever reason; stop cancels what its
 	// goroutines are doing, and idle is closed when they have returned.
@@ -102,10 +106,12 @@ type shard struct {
 	counts           Counts
 }
 
-// newShard makes the shard of an epoch just claimed. It does not serve yet.
-func newShard(w *Writer, id manifest.ShardID, epoch manifest.Epoch, cluster manifest.ClusterID, stop context.CancelCauseFunc) *shard {
+// newShard makes the shard of an epoch just claimed, the next after before, with the bucket
+// of its location. It does not serve yet.
+func newShard(w *Writer, before *manifest.Shard, b bucket.Bucket, cluster manifest.ClusterID, stop context.CancelCauseFunc) *shard {
+	id, epoch := before.ID, before.Epoch+1
 	return &shard{
-		w: w, id: id, epoch: epoch, cluster: cluster, stop: stop,
+		w: w, id: id, epoch: epoch, cluster: cluster, bucket: b, location: before.Location, stop: stop,
 		writing: w.actor("%s %d committer", id, epoch), working: w.actor("%s %d janitor", id, epoch),
 		ended: make(chan struct{}), idle: make(chan struct{}), kick: make(chan struct{}, 1), jobs: make(chan *job, jobsMax),
 		phase: Claimed, unserved: newGate(), chunks: make(map[manifest.ChunkID]*chunk), stirred: make(map[manifest.ChunkID]*chunk),

@@ -54,6 +54,7 @@ package writer
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -63,14 +64,17 @@ import (
 	"github.com/granarydb/granary/chunkstore/reader"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/manifest/host"
 )
 
 // Config is what a Writer is made of. Root, Bucket, Store, Host and Holder are required.
 type Config struct {
 	Root *manifest.Root
-	// Bucket is where WAL and segments go.
+	// Bucket is where WAL and segments go, but those of shards in another location; Open
+	// finds that one's bucket, nil: this process holds no such shard.
 	Bucket bucket.Bucket
+	Open   func(manifest.LocationID) (bucket.Bucket, error)
 	// Store reads segments.
 	Store *reader.Store
 	Host  host.Host
@@ -88,7 +92,8 @@ type Config struct {
 // Writer holds shards and serves them: an rpc.Owner. Safe for concurrent use.
 type Writer struct {
 	root            *manifest.Root
-	bucket          bucket.Bucket
+	own             bucket.Bucket
+	open            func(manifest.LocationID) (bucket.Bucket, error)
 	store           *reader.Store
 	host            host.Host
 	holder, address string
@@ -98,10 +103,11 @@ type Writer struct {
 	set             Settings
 	memory          memory
 	turns           turns
-	seed            [16]byte  // of the actors' random numbers
-	asked           host.Host // as requests see it
-	running         host.Host // as Run does
-	forget          func()    // takes the observer off the root
+	relocates       chan struct{} // capacity 1: a move to another location
+	seed            [16]byte      // of the actors' random numbers
+	asked           host.Host     // as requests see it
+	running         host.Host     // as Run does
+	forget          func()        // takes the observer off the root
 
 	mu        sync.Mutex
 	closed    bool
@@ -116,18 +122,30 @@ func New(c Config) *Writer {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	w := &Writer{
-		root: c.Root, bucket: c.Bucket, store: c.Store, host: c.Host, holder: c.Holder, address: c.Address,
+		root: c.Root, own: c.Bucket, open: c.Open, store: c.Store, host: c.Host, holder: c.Holder, address: c.Address,
 		log: c.Log, dial: c.Dial, alarm: c.Alarm, set: c.Settings.withDefaults(),
 		shards: make(map[manifest.ShardID]*shard), claiming: make(map[manifest.ShardID]bool),
 		claimants: make(map[manifest.ShardID]host.Host),
 	}
 	w.turns.clock = c.Host.Clock
+	w.relocates = make(chan struct{}, 1)
 	w.seed = c.Host.ID16()
 	w.asked, w.running = w.actor("requests"), w.actor("run")
 	w.memory.limit, w.memory.clock = w.set.MemtableBytes, c.Host.Clock
 	w.memory.high = make(chan struct{}, 1)
 	w.forget = c.Root.AddObserver(w.absorb)
 	return w
+}
+
+// bucket is that of a location. Errors: Invalid.
+func (w *Writer) bucket(at manifest.LocationID) (bucket.Bucket, error) {
+	switch {
+	case at == 0:
+		return w.own, nil
+	case w.open == nil:
+		return nil, fmt.Errorf("location %d: %w: this process knows the cluster's own bucket only", at, errkind.Invalid)
+	}
+	return w.open(at)
 }
 
 // absorb shows a root version to every shard, before anyone else in the process gets it.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/granarydb/granary/balancer"
 	"github.com/granarydb/granary/balancer/policy"
-	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/localstack"
 	"github.com/granarydb/granary/manifest"
@@ -86,13 +85,13 @@ func runBalancer(ctx context.Context, cmd *cli.Command) error {
 }
 
 // rootRouter is a router for commands that change the root and ask no owner.
-func rootRouter(ctx context.Context, cmd *cli.Command) (bucket.Bucket, *manifest.Root, *router.Router, error) {
+func rootRouter(ctx context.Context, cmd *cli.Command) (*store, *manifest.Root, *router.Router, error) {
 	h := host.System()
 	b, root, err := openCluster(ctx, cmd, h)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return b, root, router.New(router.Config{Root: root, Dialer: rpc.NewLocal(nil), Host: h}), nil
+	return b, root, router.New(router.Config{Root: root, Dialer: rpc.NewLocal(nil), Host: h, Prepare: b.Prepare}), nil
 }
 
 // author is how changes from the command line are signed.

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/reader"
 	"github.com/granarydb/granary/chunkstore/segment"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
@@ -41,7 +40,7 @@ func boundsFlag(what string) cli.Flag {
 type chunkCommand struct {
 	cmd    *cli.Command
 	ns     router.Namespace
-	bucket bucket.Bucket
+	bucket *store
 	root   *manifest.Root
 	dialer *rpc.HTTPDialer
 	router *router.Router
@@ -72,7 +71,7 @@ func openChunks(ctx context.Context, cmd *cli.Command) (*chunkCommand, error) {
 	}
 	c.dialer = rpc.NewHTTPDialer(secret, h, nil)
 	c.router = router.New(router.Config{
-		Root: c.root, Dialer: c.dialer, Host: h, Store: reader.NewStore(oneLocation(c.bucket), segment.NewCache(8<<20)),
+		Root: c.root, Dialer: c.dialer, Host: h, Store: reader.NewStore(c.bucket.Open, segment.NewCache(8<<20)),
 		Settings: router.Settings{Patience: chunkWait},
 	})
 	return c, nil

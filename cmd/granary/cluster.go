@@ -38,7 +38,7 @@ func withServing(ctx context.Context, cmd *cli.Command, otherwise string, do fun
 	}
 	network := rpc.NewHTTPDialer(secret, h, nil)
 	defer network.Close()
-	r, err := localstack.OpenRouter(ctx, b, h, network, localstack.Options{Program: version()})
+	r, err := localstack.OpenRouter(ctx, b, h, network, localstack.Options{Program: version(), OpenLocation: openLocation(h)})
 	if err != nil {
 		return err
 	}

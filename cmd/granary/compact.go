@@ -11,7 +11,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/compactor/expire"
 	"github.com/granarydb/granary/compactor/plan"
 	"github.com/granarydb/granary/compactor/rewrite"
@@ -171,12 +170,12 @@ func compactOnce(ctx context.Context, cmd *cli.Command) error {
 	return nil
 }
 
-func rewriterOf(cmd *cli.Command, b bucket.Bucket, root *manifest.Root, h host.Host) *rewrite.Rewriter {
+func rewriterOf(cmd *cli.Command, b *store, root *manifest.Root, h host.Host) *rewrite.Rewriter {
 	name := h.ID16()
 	set := rewrite.Settings{}
 	set.BytesPerSecond, set.RequestsPerSecond = paceOf(cmd)
 	return rewrite.New(rewrite.Config{
-		Root: root, Open: oneLocation(b), Host: h, Holder: hex.EncodeToString(name[:]), Log: newLogger(cmd), Settings: set,
+		Root: root, Open: b.Open, Host: h, Holder: hex.EncodeToString(name[:]), Log: newLogger(cmd), Settings: set,
 	})
 }
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/granarydb/granary/chunkstore/bucket"
-	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/chunkstore/places"
 	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/manifest/host"
 	"github.com/urfave/cli/v3"
@@ -33,8 +33,9 @@ Safe beside a running cluster.
 				return err
 			}
 			probed := h.Mono() - start
-			root := manifest.NewRoot(bucket.NewCell(b), h, nil)
-			state, _, err := root.Load(ctx)
+			at := places.New(b, openLocation(h), h, nil)
+			defer at.Close()
+			state, _, err := at.Root().Load(ctx)
 			cluster := "none: granary init makes one"
 			switch {
 			case err == nil:

@@ -15,6 +15,7 @@ import (
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/bucket/layer"
 	"github.com/granarydb/granary/chunkstore/bucket/open"
+	"github.com/granarydb/granary/chunkstore/places"
 	"github.com/granarydb/granary/localstack"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
@@ -75,10 +76,15 @@ const requestLimit = 10 * time.Second
 // those of a store beyond this machine that take long are sent a second time; below is put
 // between the store and all of that.
 func openStore(ctx context.Context, cmd *cli.Command, h host.Host, below ...func(bucket.Bucket) bucket.Bucket) (bucket.Bucket, error) {
-	b, err := open.URL(ctx, cmd.String("store"), h)
+	b, err := openURL(ctx, cmd.String("store"), h, below...)
 	if errors.Is(err, errkind.Invalid) {
 		return nil, coded{fmt.Errorf("--store: %w", err), codeUsage}
 	}
+	return b, err
+}
+
+func openURL(ctx context.Context, url string, h host.Host, below ...func(bucket.Bucket) bucket.Bucket) (bucket.Bucket, error) {
+	b, err := open.URL(ctx, url, h)
 	if err != nil {
 		return nil, err
 	}
@@ -86,28 +92,54 @@ func openStore(ctx context.Context, cmd *cli.Command, h host.Host, below ...func
 		b = f(b)
 	}
 	b = layer.Deadline(b, h, requestLimit)
-	if scheme, _, _ := strings.Cut(cmd.String("store"), ":"); scheme != "dir" && scheme != "mem" {
+	if scheme, _, _ := strings.Cut(url, ":"); scheme != "dir" && scheme != "mem" {
 		b = layer.Hedge(b, h, nil)
 	}
 	return layer.Retry(b, h, nil), nil
 }
 
+// openLocation opens the buckets of shards with a location of their own, with the same layers
+// but for a cache on disk: what is to stay in one place is not spread over disks of others.
+// Every process has to find the same bucket under the same URL.
+func openLocation(h host.Host, below ...func(bucket.Bucket) bucket.Bucket) places.Opener {
+	return func(ctx context.Context, url string) (bucket.Bucket, error) {
+		path, isDir := strings.CutPrefix(url, "dir:")
+		switch {
+		case strings.HasPrefix(url, "mem:"):
+			return nil, fmt.Errorf("location %q: %w: memory is another one in every process", url, errkind.Invalid)
+		case isDir && !strings.HasPrefix(path, "/"):
+			return nil, fmt.Errorf("location %q: %w: a relative path is another one in every process; type dir:/PATH", url, errkind.Invalid)
+		}
+		return openURL(ctx, url, h, below...)
+	}
+}
+
+// store is a store that holds a cluster, with the locations of its shards.
+type store struct {
+	bucket.Bucket
+	*places.Places
+}
+
+// Close closes all of them.
+func (s *store) Close() error { return errors.Join(s.Places.Close(), s.Bucket.Close()) }
+
 // openCluster opens a store that must hold a cluster. It makes no directory where there is
 // none.
-func openCluster(ctx context.Context, cmd *cli.Command, h host.Host) (bucket.Bucket, *manifest.Root, error) {
+func openCluster(ctx context.Context, cmd *cli.Command, h host.Host) (*store, *manifest.Root, error) {
 	b, err := openExisting(ctx, cmd, h)
 	if err != nil {
 		return nil, nil, err
 	}
-	root := manifest.NewRoot(bucket.NewCell(b), h, nil)
+	s := &store{b, places.New(b, openLocation(h), h, nil)}
+	root := s.Root()
 	if _, _, err := root.Load(ctx); err != nil {
 		if errors.Is(err, errkind.NotFound) {
 			err = noCluster(ctx, cmd, b)
 		}
-		_ = b.Close()
+		_ = s.Close()
 		return nil, nil, err
 	}
-	return b, root, nil
+	return s, root, nil
 }
 
 // noCluster says why a store has no root.
@@ -135,16 +167,6 @@ func openExisting(ctx context.Context, cmd *cli.Command, h host.Host) (bucket.Bu
 		}
 	}
 	return openStore(ctx, cmd, h)
-}
-
-// oneLocation resolves locations while the cluster's own bucket is the only one.
-func oneLocation(b bucket.Bucket) func(manifest.LocationID) (bucket.Bucket, error) {
-	return func(id manifest.LocationID) (bucket.Bucket, error) {
-		if id != 0 {
-			return nil, fmt.Errorf("location %d: %w: this version knows the cluster's own bucket only", id, errkind.Invalid)
-		}
-		return b, nil
-	}
 }
 
 func printJSON(w io.Writer, v any) error {

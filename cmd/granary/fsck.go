@@ -10,7 +10,7 @@ import (
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/bucket/layer"
 	"github.com/granarydb/granary/chunkstore/fsck"
-	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/chunkstore/places"
 	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/manifest/host"
 	"github.com/urfave/cli/v3"
@@ -54,13 +54,22 @@ be read is one: granary repair makes another.
 
 // openChecker opens a store and makes a checker of it, which reads at most rate bytes a second;
 // 0: as fast as it can. The store may have no root.
-func openChecker(ctx context.Context, cmd *cli.Command, h host.Host, rate int64) (bucket.Bucket, *fsck.Checker, error) {
+func openChecker(ctx context.Context, cmd *cli.Command, h host.Host, rate int64) (*store, *fsck.Checker, error) {
 	b, err := openExisting(ctx, cmd, h)
 	if err != nil {
 		return nil, nil, err
 	}
-	b = layer.NewPacer(h, func() layer.Rate { return layer.Rate{Bytes: rate} }).Pace(b)
-	return b, &fsck.Checker{Root: manifest.NewRoot(bucket.NewCell(b), h, nil), Bucket: b, Open: oneLocation(b)}, nil
+	pace := layer.NewPacer(h, func() layer.Rate { return layer.Rate{Bytes: rate} }).Pace
+	b = pace(b)
+	open := openLocation(h)
+	s := &store{b, places.New(b, func(ctx context.Context, url string) (bucket.Bucket, error) {
+		elsewhere, err := open(ctx, url)
+		if err != nil {
+			return nil, err
+		}
+		return pace(elsewhere), nil
+	}, h, nil)}
+	return s, &fsck.Checker{Root: s.Root(), Bucket: b, Open: s.Open}, nil
 }
 
 // reported prints a report; the error says how many problems there are.

@@ -55,7 +55,7 @@ func runGC(ctx context.Context, cmd *cli.Command) error {
 	}
 	defer b.Close()
 	d := collected{DryRun: cmd.Bool("dry-run")}
-	s := &gc.Sweeper{Root: root, Bucket: b, Open: oneLocation(b), Host: h, Courtesy: cmd.Duration("courtesy")}
+	s := &gc.Sweeper{Root: root, Bucket: b, Open: b.Open, Host: h, Courtesy: cmd.Duration("courtesy")}
 	listed := d.DryRun || cmd.Bool("verbose")
 	s.Report = func(v gc.Verdict) {
 		if !v.Delete {

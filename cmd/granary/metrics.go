@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -20,7 +21,7 @@ import (
 // nothing is counted twice.
 type metered struct {
 	prices   Prices
-	counts   atomic.Pointer[layer.Metered]
+	counts   atomic.Pointer[[]*layer.Metered]
 	registry *prometheus.Registry
 	base     atomic.Pointer[localstack.Base]
 	writer   atomic.Pointer[writer.Writer]    // nil in a router
@@ -37,11 +38,20 @@ func newMetered(prices Prices) *metered {
 	return m
 }
 
-// wrap makes the requests to a store count.
+// wrap makes the requests to a store count, and those to the locations of shards together with
+// them.
 func (m *metered) wrap(b bucket.Bucket) bucket.Bucket {
 	counts := layer.Metrics(b)
-	m.counts.Store(counts)
-	return counts
+	for {
+		was := m.counts.Load()
+		now := []*layer.Metered{counts}
+		if was != nil {
+			now = append(slices.Clone(*was), counts)
+		}
+		if m.counts.CompareAndSwap(was, &now) {
+			return counts
+		}
+	}
 }
 
 // watch adds the figures of a process that runs; w is nil when it holds no shards.
@@ -185,7 +195,12 @@ func (m *metered) collectBucket(out chan<- prometheus.Metric) {
 	if counts == nil {
 		return
 	}
-	counter(out, freshDesc, float64(counts.Fresh()))
+	var sum layer.Snapshot
+	fresh := int64(0)
+	for _, c := range *counts {
+		sum, fresh = sum.Add(c.Snapshot()), fresh+c.Fresh()
+	}
+	counter(out, freshDesc, float64(fresh))
 	if d := m.disk.Load(); d != nil {
 		s := d.Stats()
 		counter(out, diskDesc, float64(s.Hits-s.Partial), "all")
@@ -194,7 +209,7 @@ func (m *metered) collectBucket(out chan<- prometheus.Metric) {
 		counter(out, damagedDesc, float64(s.Corrupt))
 		gauge(out, diskUsedDesc, float64(s.Bytes))
 	}
-	for v, verb := range counts.Snapshot() {
+	for v, verb := range sum {
 		for c, n := range verb {
 			if n.Requests == 0 {
 				continue

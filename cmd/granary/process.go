@@ -95,9 +95,11 @@ func newProcess(ctx context.Context, cmd *cli.Command, shards int) (*process, er
 		return p, err
 	}
 	p.metered = newMetered(prices)
+	elsewhere := openLocation(p.host, p.metered.wrap)
 	p.options = localstack.Options{
 		Shards: shards, Lease: cmd.Duration("lease"), Wait: cmd.Duration("wait"), Log: p.log, Program: version(),
 		NoBalancer:    !cmd.Bool("balancer"),
+		OpenLocation:  elsewhere,
 		MemtableBytes: int64(cmd.Int("memtable-mb")) << 20, CacheBytes: int64(cmd.Int("cache-mb")) << 20,
 		Pot: pot, Lag: admission.RuntimeLag(),
 	}

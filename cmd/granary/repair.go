@@ -50,7 +50,7 @@ func runRepair(ctx context.Context, cmd *cli.Command) error {
 		return err
 	}
 	defer b.Close()
-	r := &repair.Repairer{Bucket: b, Open: oneLocation(b), Host: h}
+	r := &repair.Repairer{Bucket: b, Host: h}
 	if isTerminal(os.Stderr) {
 		r.Progress = func(what string) { fmt.Fprintln(os.Stderr, what) }
 	}

@@ -49,7 +49,28 @@ func (s *Sweeper) Orphans(ctx context.Context, dry bool) (o Orphans, err error) 
 	if w.budget == 0 {
 		w.budget = deletesMax
 	}
-	list, err := w.unreferenced(ctx, &o)
+	root, _, err := s.Root.Load(ctx)
+	if err != nil {
+		return o, fmt.Errorf("gc: read root: %w", err)
+	}
+	if s.orphansAfter == nil {
+		s.orphansAfter = make(map[manifest.LocationID]string)
+	}
+	for _, l := range append([]manifest.Location{{}}, root.Locations()...) {
+		b, err := s.at(l.ID)
+		if err == nil {
+			o, err = w.orphansAt(ctx, l.ID, b, o)
+		}
+		if err != nil {
+			return o, err
+		}
+	}
+	return o, nil
+}
+
+// orphansAt is Orphans in one location.
+func (w *sweep) orphansAt(ctx context.Context, at manifest.LocationID, b bucket.Bucket, o Orphans) (Orphans, error) {
+	list, err := w.unreferenced(ctx, at, b, &o)
 	if err != nil {
 		return o, err
 	}
@@ -66,30 +87,30 @@ func (s *Sweeper) Orphans(ctx context.Context, dry bool) (o Orphans, err error) 
 	for _, x := range list {
 		o.Found, o.FoundBytes = o.Found+1, o.FoundBytes+x.bytes
 		gone, why := judged(root, x.id.Creator)
-		if dry && ended[x.id.Creator] {
+		if w.dry && ended[x.id.Creator] {
 			gone, why = true, "whoever made it is not at work any more, or begins again"
 		}
-		s.report(Verdict{Key: x.id.Key(), Bytes: x.bytes, Delete: gone, Why: "nothing refers to it, and " + why})
+		w.report(Verdict{Key: x.id.Key(), Bytes: x.bytes, Delete: gone, Why: "nothing refers to it, and " + why})
 		if gone {
 			keys = append(keys, x.id.Key())
 			sizes[x.id.Key()] = x.bytes
 		}
 	}
-	done, err := w.delete(ctx, w.Bucket, keys, w.budget)
+	done, err := w.delete(ctx, b, keys, w.budget)
 	o.Deleted = int64(w.Deleted)
 	for _, key := range keys[:done] {
 		o.DeletedBytes += sizes[key]
 	}
 	o.Left = o.Left || w.Left
 	if err != nil || w.Left {
-		s.orphansAfter = "" // what stayed is before where the listing ended
+		w.orphansAfter[at] = "" // what stayed is before where the listing ended
 	}
 	return o, err
 }
 
 // unreferenced lists segments from where the last look ended, and keeps those that the root does
 // not refer to and has not dropped.
-func (w *sweep) unreferenced(ctx context.Context, o *Orphans) (list []orphan, err error) {
+func (w *sweep) unreferenced(ctx context.Context, at manifest.LocationID, b bucket.Bucket, o *Orphans) (list []orphan, err error) {
 	root, _, err := w.Root.Load(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("gc: read root: %w", err)
@@ -99,12 +120,12 @@ func (w *sweep) unreferenced(ctx context.Context, o *Orphans) (list []orphan, er
 		used[d.Segment] = true
 	}
 	for more := true; more; {
-		page, further, err := w.Bucket.List(ctx, "seg/", w.orphansAfter, 0)
+		page, further, err := b.List(ctx, "seg/", w.orphansAfter[at], 0)
 		if err != nil {
-			return nil, fmt.Errorf("gc: list seg/ after %q: %w", w.orphansAfter, err)
+			return nil, fmt.Errorf("gc: list seg/ after %q: %w", w.orphansAfter[at], err)
 		}
 		for _, a := range page {
-			w.orphansAfter = a.Key
+			w.orphansAfter[at] = a.Key
 			o.Segments, o.Bytes = o.Segments+1, o.Bytes+a.Size
 			if id, err := manifest.ParseSegmentKey(a.Key); err == nil && !used[id] { // fsck reports what is no segment
 				list = append(list, orphan{id, a.Size})
@@ -115,7 +136,7 @@ func (w *sweep) unreferenced(ctx context.Context, o *Orphans) (list []orphan, er
 			return list, nil
 		}
 	}
-	w.orphansAfter = ""
+	w.orphansAfter[at] = ""
 	return list, nil
 }
 
@@ -184,7 +205,7 @@ func (w *sweep) confirmed(ctx context.Context, list []orphan) (*manifest.State, 
 
 // rootOf is the root that a pin keeps.
 func (s *Sweeper) rootOf(ctx context.Context, pin manifest.Pin) (*manifest.State, error) {
-	st, err := manifest.ReadCopy(ctx, bucket.NewCell(s.Bucket), manifest.PinKey(pin.ID))
+	st, err := s.Root.Copy(ctx, manifest.PinKey(pin.ID))
 	if err != nil {
 		return nil, fmt.Errorf("gc: pin %q of version %d cannot be read, so nothing is deleted: %w", pin.Name, pin.Version, err)
 	}

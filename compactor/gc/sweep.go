@@ -35,12 +35,15 @@ type Sweeper struct {
 	// swept are the floors below which the logs are swept. What may go from a log grows
 	// only when its floor moves: an epoch is open no longer when the floor passes it.
 	swept map[manifest.ShardID]manifest.Position
+	// paged is the root version up to which the pages in other locations are swept.
+	paged manifest.Version
 	// pinned are the pins that the last sweep saw; nil: there was none yet.
 	pinned [][16]byte
 	// heard are the reshardings under way.
 	heard map[manifest.JobID]heard
-	// orphansAfter is the key at which the last look for orphans ended; "": it saw all.
-	orphansAfter string
+	// orphansAfter is, for each location, the key at which the last look for orphans ended; "": it
+	// saw all.
+	orphansAfter map[manifest.LocationID]string
 	// copied is the newest copy of the root; nil: there is none. copiedMillis is that of the root
 	// when it was looked for.
 	copied       *manifest.Image
@@ -93,6 +96,9 @@ func (s *Sweeper) Sweep(ctx context.Context, dry bool) (Result, error) {
 	if err := w.segments(ctx); err != nil {
 		return w.Result, err
 	}
+	if err := w.pages(ctx, roots[0]); err != nil {
+		return w.Result, err
+	}
 	if err := w.pins(ctx, roots[0]); err != nil {
 		return w.Result, err
 	}
@@ -105,10 +111,15 @@ func (s *Sweeper) roots(ctx context.Context) ([]*manifest.State, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gc: read root: %w", err)
 	}
-	roots := []*manifest.State{root}
 	if len(root.Dropped()) == 0 {
-		return roots, nil
+		return []*manifest.State{root}, nil
 	}
+	return s.withPins(ctx, root)
+}
+
+// withPins are a root and every root that a pin in it keeps.
+func (s *Sweeper) withPins(ctx context.Context, root *manifest.State) ([]*manifest.State, error) {
+	roots := []*manifest.State{root}
 	for _, pin := range root.Pins() {
 		pinned, err := s.rootOf(ctx, pin)
 		if err != nil {
@@ -117,6 +128,14 @@ func (s *Sweeper) roots(ctx context.Context) ([]*manifest.State, error) {
 		roots = append(roots, pinned)
 	}
 	return roots, nil
+}
+
+// at is the bucket of a location.
+func (s *Sweeper) at(id manifest.LocationID) (bucket.Bucket, error) {
+	if id == 0 {
+		return s.Bucket, nil
+	}
+	return s.Open(id)
 }
 
 // sweep is one sweep under way.
@@ -143,14 +162,18 @@ func (w *sweep) log(ctx context.Context, shard *manifest.Shard, most int) error 
 	if shard.Floor == w.swept[shard.ID] {
 		return nil
 	}
+	b, err := w.at(shard.Location)
+	if err != nil {
+		return fmt.Errorf("gc: location %d of shard %s: %w", shard.Location, shard.ID, err)
+	}
 	plan := logPlan{shard: shard}
 	var page []string
-	for o, err := range w.objects(ctx, shard.ID) {
+	for o, err := range w.objects(ctx, b, shard.ID) {
 		if err != nil {
 			return err
 		}
 		v := plan.next(o)
-		if page, err = w.data(ctx, page, v.doubt); err != nil {
+		if page, err = w.data(ctx, b, page, v.doubt); err != nil {
 			return err
 		}
 		if v.garbage != "" {
@@ -160,17 +183,17 @@ func (w *sweep) log(ctx context.Context, shard *manifest.Shard, most int) error 
 			break
 		}
 		if len(page) >= deletePage {
-			if done, err := w.delete(ctx, w.Bucket, page, most); err != nil || done < len(page) {
+			if done, err := w.delete(ctx, b, page, most); err != nil || done < len(page) {
 				return err
 			}
 			page = page[:0]
 		}
 	}
-	page, err := w.data(ctx, page, plan.end())
+	page, err = w.data(ctx, b, page, plan.end())
 	if err != nil {
 		return err
 	}
-	if done, err := w.delete(ctx, w.Bucket, page, most); err != nil || done < len(page) || w.dry {
+	if done, err := w.delete(ctx, b, page, most); err != nil || done < len(page) || w.dry {
 		return err
 	}
 	if w.swept == nil {
@@ -183,11 +206,11 @@ func (w *sweep) log(ctx context.Context, shard *manifest.Shard, most int) error 
 // data adds a log object that is in doubt to those to delete, when it says that it is data and
 // where it belongs. What cannot be read, or is anything else, stays: fsck says what it is. key may
 // be "". Errors: those of the bucket.
-func (w *sweep) data(ctx context.Context, page []string, key string) ([]string, error) {
+func (w *sweep) data(ctx context.Context, b bucket.Bucket, page []string, key string) ([]string, error) {
 	if key == "" {
 		return page, nil
 	}
-	o, err := w.Bucket.Get(ctx, key, bucket.GetOptions{})
+	o, err := b.Get(ctx, key, bucket.GetOptions{})
 	if errors.Is(err, errkind.NotFound) {
 		return page, nil // another sweep was here
 	}
@@ -204,14 +227,14 @@ func (w *sweep) data(ctx context.Context, page []string, key string) ([]string, 
 // objects lists a shard's log from the epoch on in which the last sweep ended: only seals are
 // below, one for each takeover there ever was. (If a doubled PUT brings an object back
 // there, it lies until another Sweeper's first sweep.)
-func (w *sweep) objects(ctx context.Context, shard manifest.ShardID) iter.Seq2[bucket.Attrs, error] {
+func (w *sweep) objects(ctx context.Context, b bucket.Bucket, shard manifest.ShardID) iter.Seq2[bucket.Attrs, error] {
 	return func(yield func(bucket.Attrs, error) bool) {
 		prefix, after := "wal/"+string(shard)+"/", ""
 		if from, ok := w.swept[shard]; ok {
 			after = path.Dir(manifest.WALKey(shard, from.Epoch, 0))
 		}
 		for more := true; more; {
-			page, further, err := w.Bucket.List(ctx, prefix, after, 0)
+			page, further, err := b.List(ctx, prefix, after, 0)
 			if err != nil {
 				yield(bucket.Attrs{}, fmt.Errorf("gc: list %s after %q: %w", prefix, after, err))
 				return

@@ -74,7 +74,7 @@ var changes = map[string]func(*args) manifest.Change{
 }
 
 func record(l *args) manifest.Record {
-	kinds := map[string]manifest.RecordKind{"setting": manifest.RecordSetting, "database": manifest.RecordDatabase, "view": manifest.RecordView, "none": 0}
+	kinds := map[string]manifest.RecordKind{"setting": manifest.RecordSetting, "database": manifest.RecordDatabase, "view": manifest.RecordView, "location": manifest.RecordLocation, "none": 0}
 	return manifest.Record{Kind: kinds[l.word(0)], ID: l.word(1), Body: valueBody(l.named["v"])}
 }
 
@@ -100,7 +100,7 @@ func parseDropRecord(l *args) manifest.Change {
 }
 
 func parseAddShards(l *args) manifest.Change {
-	var c manifest.AddShards
+	c := manifest.AddShards{URL: l.named["url"]}
 	for _, w := range l.plain {
 		c.IDs = append(c.IDs, manifest.ShardID(w))
 	}
@@ -250,7 +250,21 @@ func parseMove(l *args) manifest.Change {
 	m.To, m.ToEpoch = l.at(l.named["to"])
 	m.Promise = l.position("promise")
 	m.Added = l.added(braces, manifest.Creator{Kind: manifest.CreatorShard, Shard: m.From, Epoch: m.FromEpoch})
+	if l.named["copied"] != "" {
+		m.Copied = l.copied(m.Chunk)
+	}
 	return m
+}
+
+// copied is what a move copied: job=05 copied={seg=03 in=1 ...}, all that the chunk has;
+// "other" takes it for a copy of other references.
+func (l *args) copied(at manifest.ChunkAt) *manifest.Copied {
+	c := &manifest.Copied{Job: l.id16(l.named["job"]), From: l.s.ChunkOf(at.Collection, at.Min).Refs, Rows: -1}
+	if l.has("other") {
+		c.From = c.From[:0:0]
+	}
+	c.To = l.added(strings.Trim(l.named["copied"], "{}"), manifest.Creator{Kind: manifest.CreatorJob, Job: c.Job}).Refs
+	return c
 }
 
 func parseSplit(l *args) manifest.Change {

@@ -40,6 +40,9 @@ func formatShard(h *manifest.Shard) string {
 	if len(h.Zones) > 0 {
 		line += " zones " + strings.Join(h.Zones, ",")
 	}
+	if h.Location != 0 {
+		line += fmt.Sprintf(" in %d", h.Location)
+	}
 	return line + "\n"
 }
 
@@ -94,6 +97,9 @@ func formatRef(r manifest.SegmentRef) string {
 	if r.RetryUntil != 0 {
 		line += fmt.Sprintf(" retry %d", r.RetryUntil)
 	}
+	if r.Location != 0 {
+		line += fmt.Sprintf(" in %d", r.Location)
+	}
 	return line
 }
 
@@ -138,7 +144,7 @@ func formatLists(b *strings.Builder, s *manifest.State) {
 	for _, p := range s.Pins() {
 		fmt.Fprintf(b, "pin %02x %s of version %d\n", p.ID[15], p.Name, p.Version)
 	}
-	if f := s.Format(); f.MinReader != manifest.FormatVersion || f.MinWriter != manifest.FormatVersion {
+	if f := s.Format(); f.MinReader != 1<<8 || f.MinWriter != 1<<8 {
 		fmt.Fprintf(b, "format %s\n", f)
 	}
 	for _, h := range s.History() {

@@ -226,6 +226,8 @@ func (l *args) refField(r *manifest.SegmentRef, name, value string) {
 		r.Rows = uint64(l.number(value))
 	case "size":
 		r.Bytes = uint64(l.number(value))
+	case "in":
+		r.Location = manifest.LocationID(l.number(value))
 	case "retry":
 		r.RetryUntil = l.number(value)
 	default:

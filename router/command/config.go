@@ -69,9 +69,19 @@ func shardHost(h *manifest.Shard) string {
 	return string(h.ID) + "/" + address
 }
 
+// whereIs is the host of a shard as config.shards has it: one with a location of its own shows
+// that, as it was added.
+func whereIs(st *manifest.State, h *manifest.Shard) string {
+	if h.Location == 0 {
+		return shardHost(h)
+	}
+	l, _ := st.Location(h.Location)
+	return string(h.ID) + "/" + l.URL
+}
+
 func configShards(st *manifest.State) (docs []bson.Raw) {
 	for _, h := range st.Shards() {
-		b := build().AppendString("_id", string(h.ID)).AppendString("host", shardHost(h)).AppendInt32("state", 1)
+		b := build().AppendString("_id", string(h.ID)).AppendString("host", whereIs(st, h)).AppendInt32("state", 1)
 		if len(h.Zones) > 0 {
 			b.AppendArray("tags", stringArray(h.Zones...))
 		}

@@ -20,18 +20,19 @@ func (s *Commands) shards() []Command {
 }
 
 func (s *Commands) addShard(ctx context.Context, c *call) (bson.Raw, error) {
-	id := c.string("addShard")
+	id, url, located := strings.Cut(c.string("addShard"), "/")
 	if name := c.string("name"); name != "" {
 		id = name
 	}
-	if c.err == nil && (id == "" || strings.ContainsAny(id, "/:,")) {
+	_, rest, isURL := strings.Cut(url, ":")
+	if c.err == nil && (id == "" || strings.ContainsAny(id, ":,") || located && (!isURL || strings.Trim(rest, "0123456789,") == "")) {
 		c.fail(mongoerr.New(mongoerr.BadValue, "%q is no name of a shard: here a shard is a name, such as \"shard04\", that any granary writer on the store claims: "+
-			"sh.addShard(\"shard04\")", id))
+			"sh.addShard(\"shard04\"); with the URL of a bucket behind it, all that it holds is there: sh.addShard(\"eu01/s3://granary-eu/prod?region=eu-central-1\")", c.string("addShard")))
 	}
 	if c.err != nil {
 		return nil, c.err
 	}
-	cancelled, err := s.router.AddShard(ctx, manifest.ShardID(id), c.maxTime)
+	cancelled, err := s.router.AddShard(ctx, manifest.ShardID(id), url, c.maxTime)
 	if err != nil {
 		return nil, err
 	}

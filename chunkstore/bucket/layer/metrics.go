@@ -52,6 +52,16 @@ func (s Snapshot) Total(v Verb) Count {
 	return sum
 }
 
+// Add is the requests of two.
+func (s Snapshot) Add(o Snapshot) Snapshot {
+	for v := range s {
+		for c := range s[v] {
+			s[v][c].add(o[v][c], 1)
+		}
+	}
+	return s
+}
+
 // Sub is what was spent between an earlier snapshot and s.
 func (s Snapshot) Sub(earlier Snapshot) Snapshot {
 	for v := range s {

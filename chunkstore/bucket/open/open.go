@@ -4,7 +4,7 @@
 //	dir:PATH                        a directory on this machine; several processes may share it
 //	mem:                            memory of this process, gone when it ends
 //	s3://BUCKET/PREFIX?...          Amazon S3, or what speaks its protocol:
-//	                                region, endpoint, class, sse, kmsKeyId
+//	                                region, endpoint, class, sse, kmsKeyId, profile
 //	minio://HOST:PORT/BUCKET/PREFIX?...  MinIO and the like, by MinIO's client: tls, region
 //
 // A URL names a store and never creates anything but the directory of dir:. Whether the

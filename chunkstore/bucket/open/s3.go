@@ -15,9 +15,9 @@ import (
 	"github.com/granarydb/granary/chunkstore/bucket/s3bucket"
 )
 
-// openS3 opens s3://BUCKET/PREFIX?region=&endpoint=&class=&sse=&kmsKeyId=.
+// openS3 opens s3://BUCKET/PREFIX?region=&endpoint=&class=&sse=&kmsKeyId=&profile=.
 func openS3(ctx context.Context, text string) (bucket.Bucket, error) {
-	u, q, err := parse(text, "s3://BUCKET/PREFIX", "region", "endpoint", "class", "sse", "kmsKeyId")
+	u, q, err := parse(text, "s3://BUCKET/PREFIX", "region", "endpoint", "class", "sse", "kmsKeyId", "profile")
 	if err != nil {
 		return nil, err
 	}
@@ -26,7 +26,7 @@ func openS3(ctx context.Context, text string) (bucket.Bucket, error) {
 	}
 	b, err := s3bucket.Open(ctx, u.Host, &s3bucket.Options{
 		Prefix: strings.Trim(u.Path, "/"), Region: q.Get("region"), Endpoint: q.Get("endpoint"),
-		Class: q.Get("class"), SSE: q.Get("sse"), KMSKeyID: q.Get("kmsKeyId"),
+		Class: q.Get("class"), SSE: q.Get("sse"), KMSKeyID: q.Get("kmsKeyId"), Profile: q.Get("profile"),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("store %q: %w", redact(text), err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -69,7 +70,7 @@ func TestBadS3URLsSayWhatToType(t *testing.T) {
 		"s3://":                                     "type s3://BUCKET/PREFIX",
 		"s3://bucket#part":                          "type s3://BUCKET/PREFIX",
 		"s3://bucket:9000/x":                        "endpoint=http://bucket:9000",
-		"s3://bucket?regoin=x":                      `unknown parameter "regoin"; known are region, endpoint, class, sse, kmsKeyId`,
+		"s3://bucket?regoin=x":                      `unknown parameter "regoin"; known are region, endpoint, class, sse, kmsKeyId, profile`,
 		"s3://bucket?region=a&region=b":             "comes 2 times",
 		"s3://bucket?region=%zz":                    "parameters cannot be read",
 		"s3://AKIA:hush@bucket":                     "set AWS_ACCESS_KEY_ID",
@@ -189,6 +190,31 @@ func empty(t *testing.T, b bucket.Bucket) {
 		}
 		if !more {
 			return
+		}
+	}
+}
+
+// Two stores of one process use the keys of two profiles, and the class of segments that each
+// says: what a shard with a location of its own needs.
+func TestStoresHaveProfilesAndClassesOfTheirOwn(t *testing.T) {
+	if os.Getenv("GRANARY_TEST_S3") != "" {
+		t.Skip("the keys are those of GRANARY_TEST_S3")
+	}
+	file := filepath.Join(t.TempDir(), "credentials")
+	text := "[eu]\naws_access_key_id = KEYOFEU\naws_secret_access_key = x\n[us]\naws_access_key_id = KEYOFUS\naws_secret_access_key = y\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", file)
+	s := s3test.Start(t, 0)
+	for profile, class := range map[string]string{"eu": "STANDARD_IA", "us": "GLACIER_IR"} {
+		b := mustOpen(t, "s3://granary-test/"+profile+"?endpoint="+s.URL+"&profile="+profile+"&class="+class)
+		if _, err := b.Put(t.Context(), "seg/x", nil, bucket.Condition{}); !errors.Is(err, errkind.Throttled) {
+			t.Errorf("a store that does not know the key answered %v", err)
+		}
+		r := s.LastPut()
+		if !strings.Contains(r.Header.Get("Authorization"), "KEYOF"+strings.ToUpper(profile)) || r.Header.Get("X-Amz-Storage-Class") != class {
+			t.Errorf("%s: keys %q, class %q", b, r.Header.Get("Authorization"), r.Header.Get("X-Amz-Storage-Class"))
 		}
 	}
 }

@@ -26,6 +26,7 @@ type Options struct {
 	Class    string // storage class of segments; "": the bucket's
 	SSE      string // encryption at rest: "", "AES256", "aws:kms", "aws:kms:dsse"
 	KMSKeyID string // the key for aws:kms; "": the account's
+	Profile  string // of the AWS files, for keys and region; "": as all AWS programs choose it
 }
 
 // asleep are the classes from which an object cannot be read at once.
@@ -64,7 +65,7 @@ func words[T ~string](list []T) string {
 // url is s3://bucket/prefix with the options that are set.
 func (o *Options) url(p s3wire.Place) string {
 	q := url.Values{}
-	for name, value := range map[string]string{"region": o.Region, "endpoint": o.Endpoint, "class": o.Class, "sse": o.SSE, "kmsKeyId": o.KMSKeyID} {
+	for name, value := range map[string]string{"region": o.Region, "endpoint": o.Endpoint, "class": o.Class, "sse": o.SSE, "kmsKeyId": o.KMSKeyID, "profile": o.Profile} {
 		if value != "" {
 			q.Set(name, value)
 		}
@@ -95,6 +96,9 @@ func Open(ctx context.Context, name string, o *Options) (*Bucket, error) {
 	var load []func(*config.LoadOptions) error
 	if b.o.Region != "" {
 		load = append(load, config.WithRegion(b.o.Region))
+	}
+	if b.o.Profile != "" {
+		load = append(load, config.WithSharedConfigProfile(b.o.Profile))
 	}
 	cfg, err := config.LoadDefaultConfig(ctx, load...)
 	if err != nil {

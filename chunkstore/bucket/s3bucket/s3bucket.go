@@ -20,7 +20,8 @@
 // # Settings
 //
 // Region and keys come from where all AWS programs have them: the environment, the shared
-// configuration files, the role of the function, task or machine. With an endpoint of its
+// configuration files, the role of the function, task or machine. profile= names a profile of
+// these files for one store, before anything in the environment. With an endpoint of its
 // own, a store gets path-style requests (http://host/bucket/key), the region us-east-1 unless
 // one is given, and no checksums that only Amazon's knows.
 //

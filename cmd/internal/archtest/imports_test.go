@@ -53,6 +53,7 @@ var importTable = table{
 	{"chunkstore/bucket/s3bucket", with(port, []string{"chunkstore/bucket/s3wire"}), "a driver: the AWS SDK, and the meaning that it shares"},
 	{"chunkstore/bucket/miniobucket", with(port, []string{"chunkstore/bucket/s3wire"}), "a driver: MinIO's client, and the meaning that it shares"},
 	{"chunkstore/bucket/s3test", with(port, []string{"chunkstore/bucket/membucket"}), "S3 for tests is memory behind HTTP"},
+	{"chunkstore/places", with(truth, port), "opens what the root names, by a function that is handed in"},
 	{"chunkstore/mongoerr", nil, "codes are data"},
 	{"chunkstore/admission", []string{"manifest/errkind", "manifest/host", "chunkstore/mongoerr"}, "counts requests and bytes, whatever they are"},
 	{"chunkstore/alarm", []string{"manifest/errkind", "manifest/host"}, "hears errors, whatever found them"},
@@ -66,6 +67,8 @@ var importTable = table{
 	{"chunkstore/writer", with(truth, []string{"chunkstore/..."}), "the shard owner puts the bytes together"},
 	{"chunkstore/backup", with(truth, []string{"chunkstore/bucket"}), "copies objects, and looks into none but the root"},
 	{"chunkstore/reshard", with(truth, port, []string{"chunkstore/mongoerr", "chunkstore/reader", "chunkstore/segment", "chunkstore/writer"}), "rewrites a collection beside its owners; what becomes of retry entries is the owner's to say"},
+	{"chunkstore/audit", with(truth, []string{"chunkstore/..."}), "reads every kind of object, in every location"},
+	{"chunkstore/audit/audittest", with(truth, []string{"chunkstore/segment"}), "looks for a word in objects, for tests of what keeps it away"},
 	{"chunkstore/repair", with(truth, []string{"chunkstore/..."}), "what fsck finds, it mends: every kind of object"},
 	{"chunkstore/fsck", with(truth, []string{"chunkstore/..."}), "looks at every kind of object"},
 
@@ -87,6 +90,7 @@ var testMay = map[string]string{
 	"chunkstore/bucket":           "what is handed in as a function comes from a bucket in tests",
 	"chunkstore/bucket/membucket": "the real thing over mocks: the store of most tests",
 	"chunkstore/bucket/layer":     "requests are counted in tests",
+	"chunkstore/places":           "what is handed in as a function opens locations in tests",
 	"chunkstore/bucket/dirbucket": "where memory is measured, the store is on disk",
 	"chunkstore/bucket/diskcache": "what a cache got wrong, only who reads the bytes can find",
 }
