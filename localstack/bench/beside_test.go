@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -21,9 +22,16 @@ const (
 
 // BenchmarkForegroundBesideMoves measures what moves cost those who do not ask for them: inserts
 // and reads by key of a collection with 240 chunks on three writers, for a second while nothing
-// moves and for a second in which one chunk after the other does, without a pause, in turns. It
+// moves and for a second in which one chunk after the other does, in turns: without a pause, with
+// one that leaves twenty moves a second, and with the balancer's, which asks for two a second. It
 // reports p99 while chunks move over p99 while none does, and how long the commands took.
 func BenchmarkForegroundBesideMoves(b *testing.B) {
+	for _, pause := range []time.Duration{0, 50 * time.Millisecond, 500 * time.Millisecond} {
+		b.Run(fmt.Sprint("pause=", pause), func(b *testing.B) { besideMoves(b, pause) })
+	}
+}
+
+func besideMoves(b *testing.B, pause time.Duration) {
 	f := startFleet(b, openDir(b), 3, localstack.Options{Shards: 3, Lease: 5 * time.Second, CollectEvery: time.Hour})
 	err := f.client.Database("admin").RunCommand(b.Context(), bson.D{
 		{Key: "shardCollection", Value: "bench.beside"}, {Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}}}, {Key: "numInitialChunks", Value: besideChunks},
@@ -55,7 +63,7 @@ func BenchmarkForegroundBesideMoves(b *testing.B) {
 			select {
 			case <-done:
 				moving = false
-			default:
+			case <-time.After(pause):
 				moves.time(b, func() error { return f.moveOf(ids[next%len(ids)], shardName(next%3)) })
 				next++
 			}
