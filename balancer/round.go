@@ -113,11 +113,8 @@ func (b *Balancer) commit(ctx context.Context, changes ...manifest.Change) error
 	return err
 }
 
-// Waits after failures: the first, and the longest.
-const (
-	waitMin = 5 * time.Second
-	waitMax = 10 * time.Minute
-)
+// waitMin is the wait after the first failure; the longest is balancing.WaitMax.
+const waitMin = 5 * time.Second
 
 // failed makes the chunks of a batch wait.
 func (r *round) failed(actions []policy.Action, cause error) {
@@ -130,7 +127,7 @@ func (r *round) failed(actions []policy.Action, cause error) {
 	for _, a := range actions {
 		f := r.failures[a.Chunk.ID]
 		f.Collection, f.Chunk = a.Chunk.Collection, a.Chunk.ID
-		wait := min(waitMin<<min(f.Tries, 10), waitMax)
+		wait := min(waitMin<<min(f.Tries, 10), balancing.WaitMax)
 		f.Tries++
 		f.Until = balancing.Millis(r.b.c.Host.Wall().Add(wait).UnixMilli())
 		f.Cause = r.b.told(a, cause)
@@ -165,9 +162,9 @@ func (r *round) done(actions []policy.Action) {
 // waiting are the failures to remember: those that wait longest, and those that were tried
 // again lately, for their number of tries.
 func (r *round) waiting() []balancing.Failure {
-	now := r.b.c.Host.Wall().Add(-waitMax).UnixMilli()
+	now := r.b.c.Host.Wall().UnixMilli()
 	list := slices.SortedFunc(maps.Values(r.failures), func(x, y balancing.Failure) int { return int(y.Until - x.Until) })
-	list = slices.DeleteFunc(list, func(f balancing.Failure) bool { return !f.Waits(now) })
+	list = slices.DeleteFunc(list, func(f balancing.Failure) bool { return !f.Counts(now) })
 	return list[:min(len(list), balancing.FailuresMax)]
 }
 

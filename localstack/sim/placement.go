@@ -156,7 +156,8 @@ func (w *World) settlePlacement() {
 			return
 		}
 		if w.bus.Elapsed() > deadline {
-			w.fail("no progress: %s after the last fault %s", placedWithin, wrong)
+			last, _ := balancing.LastRound(w.look(w.chaos))
+			w.fail("no progress: %s after the last fault %s; the last round at %d: %+v", placedWithin, wrong, w.chaos.Host().Wall().UnixMilli(), last)
 		}
 	}
 }

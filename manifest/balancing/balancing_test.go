@@ -127,3 +127,14 @@ func TestRoundsAreRecordedAsSeen(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// A wait that somebody with a clock far ahead of ours has recorded would never end.
+func TestNobodyWaitsForAnotherClock(t *testing.T) {
+	const now = 1_000_000_000
+	for left, want := range map[time.Duration]bool{-time.Second: false, time.Second: true, balancing.WaitMax: true, 18 * time.Hour: false} {
+		f := balancing.Failure{Until: balancing.Millis(now + left.Milliseconds())}
+		if f.Waits(now) != want {
+			t.Errorf("%v ahead of now: %v", left, !want)
+		}
+	}
+}

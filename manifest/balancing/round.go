@@ -68,8 +68,19 @@ func (r Round) Put(seen bson.Raw) (manifest.PutRecord, error) {
 // Again is when the next try may be made, for people: "15:04:05 UTC".
 func (f *Failure) Again() string { return time.UnixMilli(int64(f.Until)).UTC().Format("15:04:05 UTC") }
 
-// Waits reports whether it is too early for the next try.
-func (f *Failure) Waits(nowMillis int64) bool { return nowMillis < int64(f.Until) }
+// WaitMax is the longest wait of a chunk after a failure.
+const WaitMax = 10 * time.Minute
+
+// Waits reports whether it is too early for the next try. A wait that is longer than any is of a
+// balancer whose clock was ahead of this one's; nobody waits for that.
+func (f *Failure) Waits(nowMillis int64) bool { return f.Counts(nowMillis) && nowMillis < int64(f.Until) }
+
+// Counts reports whether the tries are to be remembered: until the last of them is longer ago
+// than any wait.
+func (f *Failure) Counts(nowMillis int64) bool {
+	left := int64(f.Until) - nowMillis
+	return max(left, -left) <= WaitMax.Milliseconds()
+}
 
 // RoundNote is what the history keeps of a round.
 type RoundNote struct {
