@@ -10,7 +10,10 @@ import (
 )
 
 // Documents are what a person types where this package wants documents.
-type Documents []bson.Raw
+type Documents []Document
+
+// Document is one of them, for packages that have nothing else to do with BSON.
+type Document = bson.Raw
 
 // ParseDocuments reads Extended JSON: an array of documents, or one after another. Errors:
 // Invalid, with what to type.
@@ -46,9 +49,15 @@ func (d Documents) Bounds() (b [2]bson.Raw, err error) {
 
 // ExtendedJSON is a document as people read it; null when it is none.
 func ExtendedJSON(d bson.Raw) json.RawMessage {
-	text, err := bson.MarshalExtJSON(d, false, false)
+	text, err := DocumentJSON(d, false)
 	if err != nil {
 		return json.RawMessage("null")
 	}
 	return text
+}
+
+// DocumentJSON is a document as Extended JSON: relaxed, as people read it, or canonical, which
+// tells every type. Errors: those of a document that is none.
+func DocumentJSON(d bson.Raw, canonical bool) ([]byte, error) {
+	return bson.MarshalExtJSON(d, canonical, false)
 }

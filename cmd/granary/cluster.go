@@ -21,17 +21,24 @@ func withRouter(ctx context.Context, cmd *cli.Command, otherwise string, do func
 
 // withServing is withRouter for what has commands answered as well.
 func withServing(ctx context.Context, cmd *cli.Command, otherwise string, do func(ctx context.Context, b bucket.Bucket, r *localstack.Router) error) error {
+	return withReading(ctx, cmd, func(ctx context.Context, b bucket.Bucket, r *localstack.Router) error {
+		for _, s := range r.Root.State().Shards() {
+			if s.Status != manifest.ShardFree && s.Address == "" {
+				return fmt.Errorf("shard %s is held by granary local, which only its own clients can ask: %s", s.ID, otherwise)
+			}
+		}
+		return do(ctx, b, r)
+	})
+}
+
+// withReading is withServing for what asks no process that holds shards.
+func withReading(ctx context.Context, cmd *cli.Command, do func(ctx context.Context, b bucket.Bucket, r *localstack.Router) error) error {
 	h := host.System()
-	b, root, err := openCluster(ctx, cmd, h)
+	b, _, err := openCluster(ctx, cmd, h)
 	if err != nil {
 		return err
 	}
 	defer b.Close()
-	for _, s := range root.State().Shards() {
-		if s.Status != manifest.ShardFree && s.Address == "" {
-			return fmt.Errorf("shard %s is held by granary local, which only its own clients can ask: %s", s.ID, otherwise)
-		}
-	}
 	secret, err := sharedSecret()
 	if err != nil {
 		return err
@@ -44,4 +51,20 @@ func withServing(ctx context.Context, cmd *cli.Command, otherwise string, do fun
 	}
 	defer func() { _ = r.Close(ctx) }()
 	return do(ctx, b, r)
+}
+
+// do has a router of this process answer a command, which is Extended JSON. Errors: those that the
+// reply speaks of.
+func do(ctx context.Context, r *localstack.Router, text string) (reply router.Document, err error) {
+	docs, err := router.ParseDocuments([]byte(text))
+	if err != nil {
+		return nil, err
+	}
+	reply = r.Commands.Do(ctx, docs[0])
+	if ok, _ := reply.Lookup("ok").AsInt64OK(); ok != 1 {
+		text, _ := reply.Lookup("errmsg").StringValueOK()
+		name, _ := reply.Lookup("codeName").StringValueOK()
+		return nil, fmt.Errorf("%s: %s", name, text)
+	}
+	return reply, nil
 }

@@ -47,6 +47,7 @@ Every flag can be set by an environment variable: --store is GRANARY_STORE, and 
 		OnUsageError:          wrongUsage,
 		Commands: []*cli.Command{
 			localCommand(), writerCommand(), routerCommand(), balancerCommand(), compactCommand(), initCommand(), statusCommand(),
+			findCommand(), exportCommand(),
 			splitCommand(), moveCommand(), mergeCommand(), dropRangeCommand(), reshardCommand(), drainCommand(), zonesCommand(), gcCommand(),
 			fsckCommand(), scrubCommand(), repairCommand(), doctorCommand(), snapshotCommand(), undropCommand(), backupCommand(),
 			restoreCommand(), versionCommand(),

@@ -162,17 +162,11 @@ func onRoot(ctx context.Context, cmd *cli.Command, do func(*manifest.State, *man
 // name, and prints what came of it.
 func commanded(ctx context.Context, cmd *cli.Command, name, fields string) error {
 	text := fmt.Sprintf(`{ "%s": %q%s, "keepOldVersionSecs": %d }`, name, cmd.String("ns"), fields, int64(cmd.Duration("keep")/time.Second))
-	docs, err := documents("ns", []byte(text))
-	if err != nil {
-		return err
-	}
 	instead := fmt.Sprintf("mongosh --eval 'db.adminCommand(%s)'", text)
 	return withServing(ctx, cmd, instead, func(ctx context.Context, _ bucket.Bucket, r *localstack.Router) error {
-		reply := r.Commands.Do(ctx, docs[0])
-		if ok, _ := reply.Lookup("ok").AsInt64OK(); ok != 1 {
-			text, _ := reply.Lookup("errmsg").StringValueOK()
-			name, _ := reply.Lookup("codeName").StringValueOK()
-			return fmt.Errorf("%s: %s", name, text)
+		reply, err := do(ctx, r, text)
+		if err != nil {
+			return err
 		}
 		s, err := r.Router.State(ctx, 0)
 		if err != nil {
