@@ -100,6 +100,11 @@ func (s *Base) end() error {
 	return errors.Join(s.roles.Wait(), s.places.Close())
 }
 
+// Limits bound what an RPC server before this process takes.
+func (s *Base) Limits() rpc.Limits {
+	return rpc.Limits{Gate: s.Gate, Alarm: s.Alarm, Bodies: s.pot.Account("bodies", 60), Answers: s.answers}
+}
+
 // Bounds are the bounds of this process, but for its Gate's: the memory that requests take,
 // and the writes that wait in w, which may be nil.
 func (s *Base) Bounds(w *writer.Writer) []admission.Bound {

@@ -78,11 +78,6 @@ func OpenWriter(ctx context.Context, b bucket.Bucket, h host.Host, net Network, 
 	return w, nil
 }
 
-// Limits bound what an RPC server before this process takes.
-func (w *Writer) Limits() rpc.Limits {
-	return rpc.Limits{Gate: w.Gate, Alarm: w.Alarm, Bodies: w.pot.Account("bodies", 60), Answers: w.answers}
-}
-
 // exist refuses shards that the cluster does not have.
 func (s *Base) exist(named []manifest.ShardID) error {
 	var all []manifest.ShardID

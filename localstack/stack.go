@@ -26,6 +26,7 @@ import (
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/places"
 	"github.com/granarydb/granary/chunkstore/writer"
+	"github.com/granarydb/granary/chunkstore/writer/peers"
 	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/host"
@@ -77,7 +78,11 @@ type Options struct {
 	// Address is where clients will connect, and Program the program's version: both are
 	// only shown.
 	Address, Program string
-	Log              *slog.Logger // nil: silent
+	// PeerAddress is where routers and the command line reach the shards of a Stack, whose owner
+	// serves its Writer there, and Net how it reaches others; "" and nil: nobody does.
+	PeerAddress string
+	Net         Network
+	Log         *slog.Logger // nil: silent
 }
 
 // DefaultLease is short: the store is near, and a start after a crash waits for it.
@@ -124,6 +129,8 @@ type Stack struct {
 	Router *router.Router
 	// Commands answers MongoDB commands; a wire server or an in-process client calls it.
 	Commands *command.Commands
+	// Member tells others what the process holds. It takes no part in dealing shards out.
+	Member *peers.Member
 
 	// stopKeeping ends the taking back of lost shards, which Close must not race with.
 	stopKeeping context.CancelFunc
@@ -138,13 +145,16 @@ func Open(ctx context.Context, b bucket.Bucket, h host.Host, o Options) (*Stack,
 		return nil, err
 	}
 	o = parts.options
-	dialer := rpc.NewLocal(nil)
+	dialer := rpc.NewLocal(o.Net)
 	w := writer.New(writer.Config{
-		Root: parts.Root, Bucket: b, Open: parts.places.Open, Store: parts.store, Host: h, Holder: parts.holder, Log: o.Log, Dial: dialer, Alarm: parts.Alarm,
+		Root: parts.Root, Bucket: b, Open: parts.places.Open, Store: parts.store, Host: h, Holder: parts.holder, Address: o.PeerAddress, Log: o.Log, Dial: dialer, Alarm: parts.Alarm,
 		Settings: writer.Settings{Lease: o.Lease, MemtableBytes: o.MemtableBytes, Sorts: parts.sorts, Retries: parts.retries, Segments: parts.segments},
 	})
 	dialer.Add(parts.holder, w)
 	s := &Stack{Base: parts, Writer: w}
+	s.Member = peers.New(peers.Config{
+		Root: s.Root, Writer: w, Dial: o.Net, Host: h, Log: o.Log, Alarm: s.Alarm, Holder: s.holder, Address: o.PeerAddress, Merged: s.merged,
+	})
 	s.Router = router.New(router.Config{
 		Root: s.Root, Dialer: dialer, Store: s.store, Bucket: b, Claimer: claimer{w}, Host: h, Log: o.Log,
 		Answers: parts.answers, Sorts: parts.sorts, Prepare: parts.places.Prepare,
@@ -160,7 +170,7 @@ func Open(ctx context.Context, b bucket.Bucket, h host.Host, o Options) (*Stack,
 	}
 	keeping, stopKeeping := context.WithCancel(s.background)
 	s.stopKeeping = stopKeeping
-	s.balance(dialer, "")
+	s.balance(dialer, o.PeerAddress)
 	s.roles.Go(func() error { return w.Keep(keeping) })
 	return s, nil
 }

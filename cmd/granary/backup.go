@@ -125,8 +125,7 @@ func runBackup(ctx context.Context, cmd *cli.Command) error {
 	if cmd.Bool("dry-run") {
 		return usage("--dry-run makes no snapshot: name one with --snapshot, granary snapshot create makes it")
 	}
-	instead := fmt.Sprintf("mongosh --eval 'db.adminCommand({ createSnapshot: %q })', then granary backup --snapshot %q", name, name)
-	return withRouter(ctx, cmd, instead, func(ctx context.Context, b bucket.Bucket, r *router.Router) error {
+	return withRouter(ctx, cmd, func(ctx context.Context, b bucket.Bucket, r *router.Router) error {
 		// Should this process die, the snapshot ends by itself.
 		pin, err := r.CreateSnapshot(ctx, "backup "+name, 24*time.Hour, 0)
 		if err != nil {

@@ -283,8 +283,8 @@ func runBalanceOnce(ctx context.Context, cmd *cli.Command) error {
 // askable refuses to ask owners that only their own process can ask.
 func askable(st *manifest.State, plan policy.Plan) error {
 	for _, a := range plan.Actions {
-		if st.Shard(a.From).Address == "" {
-			return fmt.Errorf("shard %s is held by granary local, which balances by itself: granary balancer status shows what keeps it", a.From)
+		if h := st.Shard(a.From); h.Address == "" {
+			return noAddress(h)
 		}
 	}
 	return nil

@@ -94,7 +94,7 @@ func (c *chunkCommand) reachable(chunks []*manifest.Chunk, to ...manifest.ShardI
 		case h.Status == manifest.ShardFree:
 			return fmt.Errorf("no writer holds %s, and its owner does this: start one with: granary writer --store %s", id, c.cmd.String("store"))
 		case h.Address == "":
-			return fmt.Errorf("%s is held by a process that has no address for others, as granary local: use mongosh with it, sh.moveChunk or mergeChunks", id)
+			return noAddress(h)
 		}
 	}
 	return nil

@@ -13,18 +13,23 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
+// noAddress is the error about a shard that nobody but its holder can be asked for.
+func noAddress(h *manifest.Shard) error {
+	return fmt.Errorf("%s is held by %s, which has no address for others: stop that process, and start granary local or granary writer of this version", h.ID, h.Holder)
+}
+
 // withRouter runs a command through a router of its own, which asks the processes that hold
-// shards. otherwise is what to type when a process holds them that nobody else can ask.
-func withRouter(ctx context.Context, cmd *cli.Command, otherwise string, do func(ctx context.Context, b bucket.Bucket, r *router.Router) error) error {
-	return withServing(ctx, cmd, otherwise, func(ctx context.Context, b bucket.Bucket, r *localstack.Router) error { return do(ctx, b, r.Router) })
+// shards.
+func withRouter(ctx context.Context, cmd *cli.Command, do func(ctx context.Context, b bucket.Bucket, r *router.Router) error) error {
+	return withServing(ctx, cmd, func(ctx context.Context, b bucket.Bucket, r *localstack.Router) error { return do(ctx, b, r.Router) })
 }
 
 // withServing is withRouter for what has commands answered as well.
-func withServing(ctx context.Context, cmd *cli.Command, otherwise string, do func(ctx context.Context, b bucket.Bucket, r *localstack.Router) error) error {
+func withServing(ctx context.Context, cmd *cli.Command, do func(ctx context.Context, b bucket.Bucket, r *localstack.Router) error) error {
 	return withReading(ctx, cmd, func(ctx context.Context, b bucket.Bucket, r *localstack.Router) error {
 		for _, s := range r.Root.State().Shards() {
 			if s.Status != manifest.ShardFree && s.Address == "" {
-				return fmt.Errorf("shard %s is held by granary local, which only its own clients can ask: %s", s.ID, otherwise)
+				return noAddress(s)
 			}
 		}
 		return do(ctx, b, r)

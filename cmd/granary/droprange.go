@@ -63,7 +63,7 @@ func runDropRange(ctx context.Context, cmd *cli.Command) error {
 	defer c.close()
 	for _, h := range c.root.State().Shards() {
 		if h.Status != manifest.ShardFree && h.Address == "" {
-			return fmt.Errorf("%s is held by a process that has no address for others, as granary local: use mongosh with it, db.adminCommand({ dropRange: %q, min: ..., max: ... })", h.ID, c.ns)
+			return noAddress(h)
 		}
 	}
 	min, max := bounds[0][0], bounds[1][0]

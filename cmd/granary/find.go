@@ -162,7 +162,7 @@ func query(ctx context.Context, cmd *cli.Command, w *lines) error {
 			return read(ctx, b, r)
 		})
 	}
-	return withServing(ctx, cmd, "mongosh, or name a snapshot with --at", read)
+	return withServing(ctx, cmd, read)
 }
 
 // snapshotNamed is the version of the newest snapshot of a name.

@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"slices"
 	"time"
 
+	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/localstack"
 	"github.com/urfave/cli/v3"
 )
@@ -14,7 +17,8 @@ func localCommand() *cli.Command {
 		Name:  "local",
 		Usage: "run every role in one process",
 		Description: `Serves the MongoDB wire protocol on a store; a new store is probed and initialised.
-Survives kill -9: what was acknowledged is in the store, and the next start serves it.
+Survives kill -9: what was acknowledged is in the store, and the next start serves it. Commands
+on the same store, and routers of this machine, ask it for what it holds.
 
    granary local
    granary local --store dir:/var/lib/granary --mongo 127.0.0.1:27018`,
@@ -43,6 +47,15 @@ func runLocal(ctx context.Context, cmd *cli.Command) error {
 		return err
 	}
 	p.options.Address = listener.Addr().String()
+	peers, secret, err := p.listenForPeers()
+	if err != nil {
+		return err
+	}
+	if peers != nil {
+		network := rpc.NewHTTPDialer(secret, p.host, nil)
+		defer network.Close()
+		p.options.PeerAddress, p.options.Net = peers.Addr().String(), network
+	}
 	if err := p.reserve("which serves mongodb://"+p.options.Address+"/", true); err != nil {
 		return err
 	}
@@ -52,8 +65,29 @@ func runLocal(ctx context.Context, cmd *cli.Command) error {
 	}
 	p.metered.watch(stack.Base, stack.Writer)
 	p.metered.router.Store(stack.Router)
-	server, served := p.serveMongo(ctx, stack.Commands, listener)
+	served := make(chan error, 2)
+	stops := []func(context.Context) error{stack.Commands.Drain, p.serveMongo(ctx, stack.Commands, listener, served).Drain}
+	if peers != nil {
+		handler := rpc.Handler(stack.Writer, stack.Member, secret, p.host, validateMessage, stack.Limits())
+		stops = append(stops, p.serveRPC(ctx, handler, peers, served).Shutdown)
+	}
 	p.health.since = stack.SinceStore
 	p.announce("    mongosh mongodb://%s/", listener.Addr())
-	return p.serve(ctx, served, "draining connections, flushing, freeing shards", stack.Commands.Drain, server.Drain, stack.Close)
+	return p.serve(ctx, served, "draining connections, flushing, freeing shards", append(stops, stack.Close)...)
+}
+
+// listenForPeers listens, on this machine alone, for commands such as granary move, and for
+// routers, that ask the process about its shards; nil where nobody could know of it.
+func (p *process) listenForPeers() (l net.Listener, secret string, err error) {
+	if p.cmd.String("store") == "mem:" {
+		return nil, "", nil
+	}
+	if secret, err = sharedSecret(); err != nil {
+		return nil, "", err
+	}
+	if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return nil, "", fmt.Errorf("listen for other processes of this machine: %w", err)
+	}
+	p.atClose(func() { _ = l.Close() })
+	return l, secret, nil
 }

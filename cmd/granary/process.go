@@ -209,15 +209,14 @@ func (p *process) serve(ctx context.Context, served <-chan error, farewell strin
 	return errors.Join(errs...)
 }
 
-// serveMongo serves the wire protocol.
-func (p *process) serveMongo(ctx context.Context, commands *command.Commands, l net.Listener) (*wire.Server, <-chan error) {
+// serveMongo serves the wire protocol, and sends to served when that ends.
+func (p *process) serveMongo(ctx context.Context, commands *command.Commands, l net.Listener, served chan<- error) *wire.Server {
 	server := wire.NewServer(commands, wire.Options{
 		Host: p.host, Log: p.log, Validate: validate, Memory: p.options.Pot.Account("messages", 60),
 	})
 	p.metered.server.Store(server)
-	served := make(chan error, 1)
 	go func() { served <- server.Serve(context.WithoutCancel(ctx), l) }()
-	return server, served
+	return server
 }
 
 // announce prints what serves, and where health is.

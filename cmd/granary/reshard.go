@@ -162,8 +162,7 @@ func onRoot(ctx context.Context, cmd *cli.Command, do func(*manifest.State, *man
 // name, and prints what came of it.
 func commanded(ctx context.Context, cmd *cli.Command, name, fields string) error {
 	text := fmt.Sprintf(`{ "%s": %q%s, "keepOldVersionSecs": %d }`, name, cmd.String("ns"), fields, int64(cmd.Duration("keep")/time.Second))
-	instead := fmt.Sprintf("mongosh --eval 'db.adminCommand(%s)'", text)
-	return withServing(ctx, cmd, instead, func(ctx context.Context, _ bucket.Bucket, r *localstack.Router) error {
+	return withServing(ctx, cmd, func(ctx context.Context, _ bucket.Bucket, r *localstack.Router) error {
 		reply, err := do(ctx, r, text)
 		if err != nil {
 			return err

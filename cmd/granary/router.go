@@ -57,7 +57,8 @@ func runRouter(ctx context.Context, cmd *cli.Command) error {
 	}
 	p.metered.watch(r.Base, nil)
 	p.metered.router.Store(r.Router)
-	server, served := p.serveMongo(ctx, r.Commands, listener)
+	served := make(chan error, 1)
+	server := p.serveMongo(ctx, r.Commands, listener, served)
 	p.health.since = r.SinceStore
 	p.announce("    mongosh mongodb://%s/", listener.Addr())
 	return p.serve(ctx, served, "draining connections", r.Commands.Drain, server.Drain, r.Close)

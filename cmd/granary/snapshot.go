@@ -99,8 +99,7 @@ func oneName(_ context.Context, cmd *cli.Command) error {
 
 func createSnapshot(ctx context.Context, cmd *cli.Command) error {
 	name := cmd.Args().First()
-	instead := fmt.Sprintf("mongosh --eval 'db.adminCommand({ createSnapshot: %q })'", name)
-	return withRouter(ctx, cmd, instead, func(ctx context.Context, _ bucket.Bucket, r *router.Router) error {
+	return withRouter(ctx, cmd, func(ctx context.Context, _ bucket.Bucket, r *router.Router) error {
 		pin, err := r.CreateSnapshot(ctx, name, cmd.Duration("keep"), 0)
 		if err != nil {
 			return err
@@ -112,10 +111,9 @@ func createSnapshot(ctx context.Context, cmd *cli.Command) error {
 // scheduleSnapshots makes snapshots until it is stopped. One that cannot be made now, as while the
 // store is away, is left out and said; what others there are is not its business.
 func scheduleSnapshots(ctx context.Context, cmd *cli.Command) error {
-	const instead = "granary snapshot schedule needs granary router and granary writer processes"
 	every, h := cmd.Duration("every"), host.System()
 	keep := every*time.Duration(cmd.Int("keep")) + every/2 // a little late is not too late
-	return withRouter(ctx, cmd, instead, func(ctx context.Context, _ bucket.Bucket, r *router.Router) error {
+	return withRouter(ctx, cmd, func(ctx context.Context, _ bucket.Bucket, r *router.Router) error {
 		for {
 			pin, err := r.CreateSnapshot(ctx, "at "+h.Wall().UTC().Format(time.RFC3339), keep, 0)
 			if ctx.Err() != nil {

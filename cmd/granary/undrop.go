@@ -43,7 +43,7 @@ type undropped struct {
 
 func runUndrop(ctx context.Context, cmd *cli.Command) error {
 	if cmd.Bool("list") {
-		return withRouter(ctx, cmd, "stop it, or undropCollection in mongosh", func(ctx context.Context, _ bucket.Bucket, r *router.Router) error {
+		return withRouter(ctx, cmd, func(ctx context.Context, _ bucket.Bucket, r *router.Router) error {
 			return listDropped(ctx, cmd, r)
 		})
 	}
@@ -57,8 +57,7 @@ func runUndrop(ctx context.Context, cmd *cli.Command) error {
 			return err
 		}
 	}
-	instead := fmt.Sprintf("mongosh --eval 'db.adminCommand({ undropCollection: %q })'", u.From)
-	return withRouter(ctx, cmd, instead, func(ctx context.Context, _ bucket.Bucket, r *router.Router) error {
+	return withRouter(ctx, cmd, func(ctx context.Context, _ bucket.Bucket, r *router.Router) error {
 		d, err := r.Undrop(ctx, u)
 		if err != nil {
 			return err

@@ -73,7 +73,8 @@ func runWriter(ctx context.Context, cmd *cli.Command) error {
 		return p.up(ctx, err)
 	}
 	p.metered.watch(w.Base, w.Writer)
-	server, served := p.serveRPC(ctx, rpc.Handler(w.Writer, w.Member, secret, p.host, validateMessage, w.Limits()), listener)
+	served := make(chan error, 1)
+	server := p.serveRPC(ctx, rpc.Handler(w.Writer, w.Member, secret, p.host, validateMessage, w.Limits()), listener, served)
 	p.health.since = w.SinceStore
 	p.announce("    a writer at %s", role.Address)
 	return p.serve(ctx, served, "handing shards over, flushing, freeing", w.Close, server.Shutdown)
@@ -123,17 +124,16 @@ func validateMessage(doc []byte) error {
 	return document.Validate(doc, document.Limits{MaxBytes: rpc.MessageBytesMax, MaxDepth: messageDepth})
 }
 
-// serveRPC answers routers and other writers.
-func (p *process) serveRPC(ctx context.Context, h http.Handler, l net.Listener) (*http.Server, <-chan error) {
+// serveRPC answers routers and other writers, and sends to served when that fails.
+func (p *process) serveRPC(ctx context.Context, h http.Handler, l net.Listener, served chan<- error) *http.Server {
 	server := &http.Server{
 		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 	}
-	served := make(chan error, 1)
 	go func() {
 		if err := server.Serve(bound(l, connsMax)); !errors.Is(err, http.ErrServerClosed) {
 			served <- err
 		}
 	}()
-	return server, served
+	return server
 }
