@@ -21,7 +21,7 @@ import (
 // written, and without a time limit but maxTime. Sharded the same way already, it is left as
 // it is.
 //
-// Errors: mongoerr AlreadyInitialized when it is sharded by another key; DuplicateKey and
+// Errors: mongoerr AlreadyInitialized when it is sharded otherwise; DuplicateKey and
 // BadValue for documents that cannot be under the key.
 func (r *Router) ShardCollection(ctx context.Context, ns Namespace, n NewCollection, maxTime time.Duration) error {
 	err := r.shardCollection(ctx, ns, n, maxTime)
@@ -46,10 +46,8 @@ func (r *Router) shardCollection(ctx context.Context, ns Namespace, n NewCollect
 		switch {
 		case c == nil:
 			err = r.createSharded(ctx, a, ns, n)
-		case c.Sharded && c.Key.Equal(n.Key) && c.Unique == n.Unique:
-			return nil
 		case c.Sharded:
-			return mongoerr.New(alreadyInitialized, "sharding already enabled for collection %s with the key %s and unique: %t", ns, c.Key, c.Unique)
+			return n.alreadySharded(c)
 		case n.Key.Equal(idKey):
 			err = r.shardByID(ctx, a, ns, n)
 		case holds(s, c):
@@ -64,6 +62,25 @@ func (r *Router) shardCollection(ctx context.Context, ns Namespace, n NewCollect
 			return err
 		}
 	}
+}
+
+// alreadySharded is what comes of n when the collection is sharded by now: nothing, if it is as n
+// wants it. Switches that n does not ask for may be on.
+func (n *NewCollection) alreadySharded(c *manifest.Collection) error {
+	if !c.Key.Equal(n.Key) || c.Unique != n.Unique {
+		return mongoerr.New(alreadyInitialized, "sharding already enabled for collection %s with the key %s and unique: %t; sh.reshardCollection gives it another key", c.Namespace(), c.Key, c.Unique)
+	}
+	asked, off := manifest.Collection{Options: n.Options}, ""
+	switch {
+	case asked.RequiresShardKey() && !c.RequiresShardKey():
+		off = "requireShardKey"
+	case n.SplitWithinKey && !c.SplitWithinKey:
+		off = "splitWithinKey"
+	default:
+		return nil
+	}
+	return mongoerr.New(alreadyInitialized, "sharding already enabled for collection %s, without %s: db.getSiblingDB(%q).runCommand({ collMod: %q, %s: true }) switches it on",
+		c.Namespace(), off, c.Database, c.Name, off)
 }
 
 // alreadyInitialized is MongoDB's code for a collection that is sharded otherwise.
