@@ -67,6 +67,8 @@ func OpenWriter(ctx context.Context, b bucket.Bucket, h host.Host, net Network, 
 	})
 	s.run(w.Writer.Run)
 	s.run(s.collect(w.first))
+	historian := router.New(router.Config{Root: s.Root, Dialer: dialer, Store: s.store, Bucket: b, Host: h, Log: s.log})
+	s.run(func(ctx context.Context) error { return historian.KeepHistory(ctx, w.first) })
 	s.keepUp(dialer)
 	s.balance(dialer, role.Address)
 	watch, unwatch := context.WithCancel(s.background)

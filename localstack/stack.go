@@ -162,6 +162,7 @@ func Open(ctx context.Context, b bucket.Bucket, h host.Host, o Options) (*Stack,
 	s.Commands = command.New(s.Router, s.answering(w))
 	s.run(w.Run)
 	s.run(s.Commands.Run)
+	s.run(func(ctx context.Context) error { return s.Router.KeepHistory(ctx, func() bool { return true }) })
 	s.run(s.collect(func() bool { return true }))
 	s.keepUp(dialer)
 	if err := s.holdAll(ctx); err != nil {

@@ -23,8 +23,10 @@ type attempts struct {
 	// begun: something of the operation was done, or may have been. It is not given up because
 	// somebody is busy.
 	begun bool
-	n     int   // attempts that failed since the last progress
-	last  error // why the last one failed
+	// remembered: the history has what the operation removes.
+	remembered bool
+	n          int   // attempts that failed since the last progress
+	last       error // why the last one failed
 	// fresh: a root was read by a GET that was sent after the operation began, so that the
 	// newest known one is no older than the operation.
 	fresh bool

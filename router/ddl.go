@@ -289,12 +289,37 @@ func (r *Router) DropDatabase(ctx context.Context, db string, maxTime time.Durat
 	return err
 }
 
-// drop removes the collections that which names, together with its other changes.
+// drop removes the collections that which names, together with its other changes. A cluster with a
+// history remembers them first.
 func (r *Router) drop(ctx context.Context, a *attempts, which func(*manifest.State) ([]manifest.Change, []*manifest.Collection, error)) (gone []*manifest.Collection, err error) {
+	gone, err = r.dropNow(ctx, a, which)
+	if errors.Is(err, errForgetful) {
+		if err = r.remember(ctx, a, "drop of "+names(gone)); err == nil {
+			gone, err = r.dropNow(ctx, a, which)
+		}
+	}
+	return gone, err
+}
+
+// errForgetful ends a drop of what the history does not have yet.
+var errForgetful = errors.New("the history does not have it")
+
+// names are the collection, or the database that all of them are of.
+func names(list []*manifest.Collection) string {
+	if len(list) == 1 {
+		return list[0].Namespace()
+	}
+	return "database " + list[0].Database
+}
+
+func (r *Router) dropNow(ctx context.Context, a *attempts, which func(*manifest.State) ([]manifest.Change, []*manifest.Collection, error)) (gone []*manifest.Collection, err error) {
 	owners := make(map[manifest.ShardID]manifest.CollectionID)
 	s, err := r.change(ctx, a, func(s *manifest.State) (changes []manifest.Change, err error) {
 		if changes, gone, err = which(s); err != nil {
 			return nil, err
+		}
+		if keep, _ := s.HistoryKept(); keep > 0 && len(gone) > 0 && !a.remembered {
+			return nil, errForgetful
 		}
 		clear(owners)
 		for _, c := range gone {

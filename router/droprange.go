@@ -72,6 +72,11 @@ func (r *Router) dropRange(ctx context.Context, a *attempts, ns Namespace, min, 
 		e.Rows, err = r.countIn(ctx, a, ns, part)
 		return e, err
 	}
+	if keep, _ := s.HistoryKept(); keep > 0 && !a.remembered {
+		if err := r.remember(ctx, a, "dropRange of "+ns.String()); err != nil {
+			return e, err
+		}
+	}
 	id := r.host.ID16()
 	drop.Hold.ID = hex.EncodeToString(id[:])
 	if s, err = r.commit(ctx, manifest.PutRecord{Record: drop.Hold.Record(), IfAbsent: true}); err == nil {

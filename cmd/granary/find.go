@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/localstack"
@@ -24,7 +25,8 @@ func findCommand() *cli.Command {
 		Description: `One document a line, as Extended JSON: what find in mongosh would return.
 
    granary find --ns shop.orders --filter '{"customer": 1234}' --sort '{"_id": -1}' --limit 5
-   granary find --ns shop.orders --at monday --filter '{"customer": 1234}'`,
+   granary find --ns shop.orders --at monday --filter '{"customer": 1234}'
+   granary find --ns shop.orders --at 2026-03-01T10:00:00Z`,
 		Flags: append(queryFlags(),
 			&cli.StringFlag{Name: "projection", Usage: "which fields: a document"},
 			&cli.Int64Flag{Name: "limit", Value: 20, Usage: "at most so many; 0: all"},
@@ -60,7 +62,7 @@ other while others write; with it they are of one moment.
 func queryFlags() []cli.Flag {
 	return []cli.Flag{
 		storeFlag(), namespaceFlag(),
-		&cli.StringFlag{Name: "at", Usage: "the name of a snapshot (granary snapshot list); without, what is there now"},
+		&cli.StringFlag{Name: "at", Usage: "the name of a snapshot (granary snapshot list), or a time such as 2026-03-01T10:00:00Z (granary history); without, what is there now"},
 		&cli.StringFlag{Name: "filter", Usage: "which documents: a document; without, all"},
 		&cli.StringFlag{Name: "sort", Usage: "in which order: a document"},
 	}
@@ -154,7 +156,7 @@ func query(ctx context.Context, cmd *cli.Command, w *lines) error {
 	}
 	if name := cmd.String("at"); name != "" {
 		return withReading(ctx, cmd, func(ctx context.Context, b bucket.Bucket, r *localstack.Router) error {
-			at, err := snapshotNamed(r.Root.State(), name)
+			at, err := snapshotOf(r.Root.State(), name)
 			if err != nil {
 				return err
 			}
@@ -165,8 +167,12 @@ func query(ctx context.Context, cmd *cli.Command, w *lines) error {
 	return withServing(ctx, cmd, read)
 }
 
-// snapshotNamed is the version of the newest snapshot of a name.
-func snapshotNamed(s *manifest.State, name string) (at manifest.Version, err error) {
+// snapshotOf is the version of the newest snapshot of a name or, for a time, before it.
+func snapshotOf(s *manifest.State, name string) (at manifest.Version, err error) {
+	if t, err := time.Parse(time.RFC3339, name); err == nil {
+		pin, err := router.MomentOf(s, t)
+		return pin.Version, err
+	}
 	var names []string
 	for _, p := range s.Pins() {
 		if names = append(names, p.Name); p.Name == name {

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
@@ -45,7 +46,32 @@ func TestFindAndExport(t *testing.T) {
 	if want := `{"_id":{"$numberInt":"3"},"n":{"$numberLong":"3"}}` + "\n"; err != nil || strings.Count(string(text), "\n") != 250 || !strings.Contains(string(text), want) {
 		t.Errorf("exported: %v, %d lines", err, strings.Count(string(text), "\n"))
 	}
+	if out := ok(t, "history", "--keep", "1h", "--store", store, "--dry-run"); !strings.Contains(out, "nothing was changed; it would be: a moment every 10m0s") {
+		t.Errorf("dry run: %s", out)
+	}
+	ok(t, "history", "--keep", "1h", "--store", store)
+	if _, err := docs.InsertMany(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	if err := docs.Drop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().Add(time.Second).UTC().Format(time.RFC3339)
+	if out := find("--at", now); out != `{"_id":3,"n":3}`+"\n" {
+		t.Errorf("at %s: %s", now, out)
+	}
+	if out := ok(t, "history", "--store", store); !strings.Contains(out, "kept for 1h0m0s") || !strings.Contains(out, "before drop of shop.orders") {
+		t.Errorf("history: %s", out)
+	}
+	if out := ok(t, "undrop", "--ns", "shop.orders", "--store", store); !strings.Contains(out, "with 250 documents") {
+		t.Errorf("undropped: %s", out)
+	}
+	ok(t, "history", "--off", "--store", store)
 	for _, c := range []struct{ args, want string }{
+		{"history --every 1h --store " + store, "--every goes with --keep"},
+		{"history --keep 1s --store " + store, "1m0s is the least"},
+		{"history --keep 1h --off --store " + store, "say one of them"},
+		{"find --ns shop.orders --at 2020-01-01T00:00:00Z --store " + store, "the oldest moment is of"},
 		{"find --store " + store, `"ns" not set`},
 		{"find --ns shop.orders --at sunday --store " + store, "the ones there are: monday"},
 		{"export --ns shop.orders --at monday --out " + file + "/x --store " + store, "not a directory"},

@@ -49,7 +49,7 @@ Every flag can be set by an environment variable: --store is GRANARY_STORE, and 
 			localCommand(), writerCommand(), routerCommand(), balancerCommand(), compactCommand(), initCommand(), statusCommand(),
 			findCommand(), exportCommand(),
 			splitCommand(), moveCommand(), mergeCommand(), dropRangeCommand(), reshardCommand(), drainCommand(), zonesCommand(), gcCommand(),
-			fsckCommand(), scrubCommand(), repairCommand(), doctorCommand(), snapshotCommand(), undropCommand(), backupCommand(),
+			fsckCommand(), scrubCommand(), repairCommand(), doctorCommand(), snapshotCommand(), historyCommand(), undropCommand(), backupCommand(),
 			restoreCommand(), versionCommand(),
 		},
 	}

@@ -73,7 +73,9 @@ const WaitMax = 10 * time.Minute
 
 // Waits reports whether it is too early for the next try. A wait that is longer than any is of a
 // balancer whose clock was ahead of this one's; nobody waits for that.
-func (f *Failure) Waits(nowMillis int64) bool { return f.Counts(nowMillis) && nowMillis < int64(f.Until) }
+func (f *Failure) Waits(nowMillis int64) bool {
+	return f.Counts(nowMillis) && nowMillis < int64(f.Until)
+}
 
 // Counts reports whether the tries are to be remembered: until the last of them is longer ago
 // than any wait.

@@ -47,7 +47,7 @@ var common = []string{
 	"$client", "$oplogQueryData", "maxTimeMSOpOnly", "serialization", "rawData",
 }
 
-func (s *Commands) newCall(cmd *Command, m *wire.Request, p peer) (*call, error) {
+func (s *Commands) newCall(ctx context.Context, cmd *Command, m *wire.Request, p peer) (*call, error) {
 	c := &call{Request: m, s: s, cmd: cmd, peer: p, fields: make([]field, 0, 12)}
 	for rest := []byte(m.Body[4:]); ; {
 		e, next, ok := bsoncore.ReadElement(rest)
@@ -61,7 +61,7 @@ func (s *Commands) newCall(cmd *Command, m *wire.Request, p peer) (*call, error)
 	if err := c.checkFields(); err != nil {
 		return nil, err
 	}
-	c.readCommon()
+	c.readCommon(ctx)
 	return c, c.err
 }
 
@@ -90,7 +90,7 @@ func unknownField(command, name string) error {
 }
 
 // readCommon reads what every command may carry.
-func (c *call) readCommon() {
+func (c *call) readCommon(ctx context.Context) {
 	if id := c.doc("lsid"); id != nil {
 		kind, data, ok := id.Lookup("id").BinaryOK()
 		if !ok || kind != bson.TypeBinaryUUID || len(data) != 16 {
@@ -106,7 +106,7 @@ func (c *call) readCommon() {
 		c.maxTime = time.Duration(ms) * time.Millisecond
 	}
 	c.readTransaction()
-	c.readConcern()
+	c.readConcern(ctx)
 	if w := c.value("writeConcern"); w.Type != 0 && w.Type != bson.TypeEmbeddedDocument {
 		c.fail(wrongType(c.cmd.Name, "writeConcern", w, "'object'"))
 	}
@@ -132,7 +132,7 @@ func (c *call) readTransaction() {
 
 // readConcern takes the level of consistency. Everything answered is durable, and of the
 // newest state; linearizable also does without any clock.
-func (c *call) readConcern() {
+func (c *call) readConcern(ctx context.Context) {
 	rc := c.doc("readConcern")
 	if rc == nil {
 		return
@@ -143,7 +143,7 @@ func (c *call) readConcern() {
 	case "linearizable":
 		c.level = rpc.Verified
 	case "snapshot":
-		c.readSnapshot(rc)
+		c.readSnapshot(ctx, rc)
 	default:
 		c.fail(mongoerr.New(mongoerr.FailedToParse, "Enumeration value '%s' for field 'readConcern.level' is not a valid value.", level))
 	}
@@ -152,8 +152,13 @@ func (c *call) readConcern() {
 // snapshotReads are the commands that can be asked about a snapshot.
 var snapshotReads = []string{"find", "aggregate", "count", "distinct"}
 
-// readSnapshot takes the snapshot to read. Its cluster time is the version of the root.
-func (c *call) readSnapshot(rc bson.Raw) {
+// timesFrom is the first second of a cluster time that is a time, as MongoDB's are. Below it is the
+// upper half of a version of the root, of which there will not be as many.
+const timesFrom = 1_000_000_000
+
+// readSnapshot takes the snapshot to read. Its cluster time is the version of the root, or a time:
+// then it is the last one before.
+func (c *call) readSnapshot(ctx context.Context, rc bson.Raw) {
 	t, i, ok := rc.Lookup("atClusterTime").TimestampOK()
 	switch {
 	case !slices.Contains(snapshotReads, c.cmd.Name):
@@ -161,6 +166,12 @@ func (c *call) readSnapshot(rc bson.Raw) {
 	case !ok:
 		c.fail(mongoerr.New(mongoerr.InvalidOptions, "readConcern level snapshot reads a snapshot that was made before, and needs its atClusterTime: "+
 			"db.adminCommand({ createSnapshot: NAME }) makes one, listSnapshots shows them. Without it every read sees all that was acknowledged before it began"))
+	case t >= timesFrom:
+		pin, err := c.s.router.SnapshotAt(ctx, time.Unix(int64(t), 0), c.maxTime)
+		if err != nil {
+			c.fail(err)
+		}
+		c.at = pin.Version
 	default:
 		c.at = manifest.Version(uint64(t)<<32 | uint64(i))
 	}

@@ -272,7 +272,7 @@ func (s *Commands) run(ctx context.Context, m *wire.Request, p peer) (bson.Raw, 
 	if err := checkDatabase(m.DB); err != nil {
 		return nil, err
 	}
-	c, err := s.newCall(cmd, m, p)
+	c, err := s.newCall(ctx, cmd, m, p)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/granarydb/granary/chunkstore/document"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
@@ -27,6 +28,7 @@ var writable = map[string][]string{
 	"autosplit":          {"enabled"},
 	"automerge":          {"enabled"},
 	"compaction":         {"bytesPerSecond", "requestsPerSecond"},
+	"history":            {"keepSeconds", "everySeconds"},
 }
 
 // instead is what to type for a write to config that is not taken.
@@ -37,7 +39,7 @@ var instead = map[string]string{
 	"chunks":      "sh.splitAt, sh.moveChunk and mergeChunks change chunks; nothing needs to be repaired by hand here, clearJumboFlag has a cut tried again",
 	"tags":        "sh.updateZoneKeyRange and sh.removeRangeFromZone change zones",
 	"locks":       "there are no locks",
-	"settings":    "updates of the documents balancer, chunksize, autosplit, automerge and compaction by _id are possible",
+	"settings":    "updates of the documents balancer, chunksize, autosplit, automerge, compaction and history by _id are possible",
 	"mongos":      "routers are not recorded",
 	"changelog":   "it is the root's history",
 	"actionlog":   "it is the root's history",
@@ -155,6 +157,13 @@ func (s *Commands) setting(c *call, id string, was, doc bson.Raw) (bson.Raw, err
 			return nil, err
 		}
 		return body, atLeast(doc, "requestsPerSecond", manifest.CompactionRequestsMin)
+	case "history":
+		if keep, ok := asInt(doc.Lookup("keepSeconds")); !ok || keep != 0 && keep < int64(manifest.HistoryKeepMin/time.Second) {
+			return nil, mongoerr.New(mongoerr.BadValue, "keepSeconds of history is a number from %d on, or 0 for none: { $set: { keepSeconds: 86400 } }", manifest.HistoryKeepMin/time.Second)
+		}
+		if every, ok := asInt(doc.Lookup("everySeconds")); !absent(doc.Lookup("everySeconds")) && (!ok || every < int64(manifest.MomentEveryMin/time.Second)) {
+			return nil, mongoerr.New(mongoerr.BadValue, "everySeconds of history is a number from %d on: { $set: { everySeconds: 600 } }", manifest.MomentEveryMin/time.Second)
+		}
 	default:
 		if _, ok := doc.Lookup("enabled").BooleanOK(); !ok {
 			return nil, mongoerr.New(mongoerr.BadValue, "enabled of %s is true or false: { $set: { enabled: false } }", id)

@@ -57,7 +57,7 @@ func (s *Commands) explain(ctx context.Context, c *call) (bson.Raw, error) {
 	if cmd == nil {
 		return nil, mongoerr.New(mongoerr.CommandNotFound, "Explain failed due to unknown command: %s", e.Key())
 	}
-	inner, err := s.newCall(cmd, &wire.Request{Command: e.Key(), DB: c.DB, Body: body}, c.peer)
+	inner, err := s.newCall(ctx, cmd, &wire.Request{Command: e.Key(), DB: c.DB, Body: body}, c.peer)
 	if err != nil {
 		return nil, err
 	}
