@@ -183,6 +183,43 @@ func TestARowIsHeldUntilItIsDecided(t *testing.T) {
 	})
 }
 
+// A document came from another shard, and the shard that has it was not told. A write that
+// searches finds it nevertheless: it waits, as reads do, until the shard knows.
+func TestASearchWaitsForWhatMayHaveCome(t *testing.T) {
+	t.Parallel()
+	for _, many := range []bool{true, false} {
+		inWorld(t, func(t *testing.T, w *world) {
+			w.process("p", longLease, quiet).holds("a")
+			w.process("q", longLease, quiet, func(s *Settings) { s.HoldMax = 4 * time.Second }).holds("b")
+			w.keyed("{k: 1}", "a,b", 100)
+			c, before := w.client(), w.state()
+			c.insert("{_id: 1, k: 5}", "{_id: 2, k: 150}")
+			w.setNet(func(verb, _ string) error {
+				if verb == "decide" {
+					return fmt.Errorf("lost: %w", errkind.UnknownOutcome)
+				}
+				return nil
+			})
+			diff(t, c.do(w.rekeyOp("{_id: 1, k: 5}", "{$set: {k: 105}}")), rpc.WriteResult{N: 1, Modified: 1})
+			op := c.op(rpc.WriteOp{Kind: rpc.Update, Filter: doc("{_id: {$gt: 0}}"), Update: value("{$inc: {n: 1}}"), Multi: many})
+			c.mapped = before
+			reply, err := c.sendRanges(t.Context(), w.chunk(doc("{k: 150, _id: 0}")), nil, op)
+			check(t, err)
+			c.mapped = nil
+			first := 1
+			if many {
+				first = 2
+			}
+			diff(t, reply.Results[0], rpc.WriteResult{N: int64(first), Modified: int64(first)})
+			if many {
+				c.want("{_id: 1, k: 105, n: 1}", "{_id: 2, k: 150, n: 1}")
+			} else {
+				c.want("{_id: 1, k: 105, n: 1}", "{_id: 2, k: 150}")
+			}
+		})
+	}
+}
+
 // Documents change places, each against the other, again and again: nobody waits for ever.
 func TestOppositeKeyChangesDoNotBlock(t *testing.T) {
 	t.Parallel()

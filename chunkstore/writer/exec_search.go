@@ -110,9 +110,10 @@ func (x *exec) tryMatch(ctx context.Context, m *mutation, found bson.Raw, g *gri
 }
 
 // matches starts a search for what the operation matches among the rows that operations
-// see now, pending ones too.
+// see now, pending ones too. As a read it waits for held rows: what came to one from another shard
+// may be known to others before this shard hears of it.
 func (x *exec) matches(ctx context.Context, m *mutation, ranges []shardkey.Range, sorted bool) (*query.Cursor, reader.View, error) {
-	c, err := x.enter(ctx, m.op)
+	c, err := x.unheld(ctx, m.op, ranges)
 	if err != nil {
 		return nil, reader.View{}, err
 	}
@@ -125,6 +126,26 @@ func (x *exec) matches(ctx context.Context, m *mutation, ranges []shardkey.Range
 	}
 	cur, err := query.Open(ctx, x.s.w.store, []query.Target{{View: v, Ranges: ranges, Key: x.coll.Key}}, q, query.Limits{SortBytes: x.s.w.set.SortBytes, Sorts: x.s.w.set.Sorts})
 	return cur, v, err
+}
+
+// unheld is enter, at a moment at which no row of the ranges is held. Who holds one needs no latch
+// any more, so nobody waits in a circle.
+func (x *exec) unheld(ctx context.Context, op *rpc.WriteOp, ranges []shardkey.Range) (*chunk, error) {
+	for {
+		c, err := x.enter(ctx, op)
+		if err != nil {
+			return nil, err
+		}
+		h := x.s.heldRow(c, &rpc.Target{Ranges: ranges})
+		if h == nil || broken(readsInHandoff) {
+			return c, nil
+		}
+		place := x.s.w.turns.join()
+		x.s.mu.Unlock()
+		if err := x.s.await(ctx, h.gate, place); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // foundRow reads one {k, d} of a search.

@@ -125,17 +125,18 @@ func (s *shard) heldRow(c *chunk, t *rpc.Target) *hold {
 	return nil
 }
 
-// settleOld looks after holds that are older than they should become: the root is read, and
-// what it has not decided is aborted.
+// settleOld looks after holds that are older than they should become: the root is read, as the one
+// who was to tell what came of it may have been cut off, and what it has not decided in HoldMax is
+// aborted.
 func (w *Writer) settleOld(ctx context.Context) {
 	for _, s := range w.held() {
-		if len(s.oldHolds()) == 0 {
+		if len(s.oldHolds(w.set.HoldMax/8)) == 0 {
 			continue
 		}
 		if _, _, err := w.root.Load(ctx); err != nil {
 			continue
 		}
-		for _, token := range s.oldHolds() {
+		for _, token := range s.oldHolds(w.set.HoldMax) {
 			_, err := w.root.Commit(ctx, manifest.Edit{
 				Op: w.running.ID16(), Millis: w.host.Wall().UnixMilli(),
 				Changes: []manifest.Change{manifest.DecideToken{Token: manifest.Token{
@@ -147,13 +148,13 @@ func (w *Writer) settleOld(ctx context.Context) {
 	}
 }
 
-// oldHolds are the tokens of those that others prepared, and did not decide in time.
-func (s *shard) oldHolds() (tokens [][16]byte) {
+// oldHolds are the tokens of those that others prepared that long ago, and that are not decided.
+func (s *shard) oldHolds(age time.Duration) (tokens [][16]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.w.host.Mono()
 	for _, h := range s.heldRows {
-		if h.latch != (latch{}) && now >= h.since+s.w.set.HoldMax {
+		if h.latch != (latch{}) && now >= h.since+age {
 			tokens = append(tokens, h.token)
 		}
 	}

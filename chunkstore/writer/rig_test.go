@@ -327,7 +327,7 @@ type client struct {
 	sid byte
 	// stubborn clients go to this process, whatever the root says.
 	at *proc
-	// map_ is the root the client lives on; nil: the newest.
+	// mapped is the root the client lives on; nil: the newest.
 	mapped *manifest.State
 }
 
