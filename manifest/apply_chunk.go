@@ -3,6 +3,7 @@ package manifest
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/granarydb/granary/manifest/mutant"
@@ -223,7 +224,8 @@ func deal(r *SegmentRef, children []*Chunk, each []int64, rows, bytes []uint64) 
 			if live > 0 {
 				of = share(i) / live
 			}
-			part.Rows, part.Bytes = max(1, uint64(float64(r.Rows)*of)), uint64(float64(r.Bytes)*of)
+			// Rounded up: shares that are joined again must not be fewer rows than there are.
+			part.Rows, part.Bytes = max(1, uint64(math.Ceil(float64(r.Rows)*of))), uint64(float64(r.Bytes)*of)
 			rows[i] += part.Rows
 			bytes[i] += part.Bytes
 		} else {

@@ -157,7 +157,7 @@ type SegmentRef struct {
 	TailLength uint32
 	Size       uint64
 	// Rows and Bytes (uncompressed) count this chunk's entries, tombstones included; after
-	// a split they are even shares of what they were.
+	// a split they are even shares of what they were, in Rows rounded up.
 	Rows  uint64
 	Bytes uint64
 	// RetryUntil is the last expiry (unix seconds) of the retry ids inside; 0: none.
