@@ -33,6 +33,7 @@ const (
 	compactedAgainstHead        // a compaction takes the place of what the chunk has at its commit: the compactor asks for this one
 	tombstoneDropped            // a compaction leaves deletions out while there are older segments: the compactor asks
 	clipLostByMerge             // the references of merged chunks show all of their segments: the manifest asks
+	tieIgnored                  // the two halves of a key change within a shard are flushed each for itself
 	mutants
 )
 
@@ -46,7 +47,7 @@ var mutantNames = [mutants]string{
 	keyChangeInTwo: "key-change-in-two-commits", staleAccepted: "stale-map-accepted",
 	dropUnflushed: "drop-unflushed", expiredSeen: "expired-seen",
 	gcByAge: "gc-by-age", pinIgnored: "unreadable-pin-ignored", compactedAgainstHead: "compacted-against-head",
-	tombstoneDropped: "tombstone-dropped-early", clipLostByMerge: "clip-lost-by-merge",
+	tombstoneDropped: "tombstone-dropped-early", clipLostByMerge: "clip-lost-by-merge", tieIgnored: "tie-ignored",
 }
 
 // String is the name by which ParseMutant knows it.

@@ -14,7 +14,7 @@ var mutantSeeds = flag.Int("mutantseeds", 200, "seeds for each broken rule")
 // stop a process between any two steps, aims at them.
 var aimed = map[Mutant]bool{
 	readsInHandoff: true, conflictIsFenced: true, leaseFromReply: true, sealsCollected: true, keyChangeInTwo: true, dropUnflushed: true, expiredSeen: true,
-	gcByAge: true, pinIgnored: true, compactedAgainstHead: true, tombstoneDropped: true, clipLostByMerge: true,
+	gcByAge: true, pinIgnored: true, compactedAgainstHead: true, tombstoneDropped: true, clipLostByMerge: true, tieIgnored: true,
 }
 
 // Each rule that is switched off is noticed by the random cluster life.

@@ -22,7 +22,7 @@ func (s *shard) tie(c, d *chunk, pos manifest.Position) {
 
 // isTied reports whether the chunk may have a half of a change that is not in segments. Requires:
 // the mutex.
-func (s *shard) isTied(c *chunk) bool { return s.floor(c).Less(c.tied) }
+func (s *shard) isTied(c *chunk) bool { return s.floor(c).Less(c.tied) && !broken(tieIgnored) }
 
 // withTied are the chunks and, if one of them is tied, all that are. Requires: the mutex.
 func (s *shard) withTied(only []*chunk) []*chunk {

@@ -55,7 +55,7 @@ var themes = map[string]uint64{
 	"no-lease-wait": 2, "split-unclipped": 0, "move-unflushed": 1, "data-version-kept": 1, "many-restarted": 3,
 	"key-change-in-two-commits": 1, "stale-map-accepted": 0,
 	"drop-unflushed": 1, "expired-seen": 1, "gc-by-age": 0, "unreadable-pin-ignored": 0,
-	"compacted-against-head": 0, "tombstone-dropped-early": 0, "clip-lost-by-merge": 0,
+	"compacted-against-head": 0, "tombstone-dropped-early": 0, "clip-lost-by-merge": 0, "tie-ignored": 1,
 }
 
 // aims bend a configuration further towards what the rarest ones need.
@@ -65,6 +65,11 @@ var aims = map[string]func(*Config){
 	"gc-by-age":              func(c *Config) { c.upkeep(0) },
 	"unreadable-pin-ignored": func(c *Config) { c.upkeep(time.Second) },
 	"clip-lost-by-merge":     func(c *Config) { c.upkeep(0) },
+	// One shard has most chunks, moves take one at a time, and backups are made all the time.
+	"tie-ignored": func(c *Config) {
+		c.Shards, c.Chaos.Pin, c.Chaos.Move, c.Chaos.Flush, c.Mix.Moving = 2, time.Second, 2*time.Second, 0, 60
+		c.Moving, c.IdleFlush = 12, time.Minute
+	},
 	// Clocks are right.
 	"expired-seen": func(c *Config) { c.Mix.Dated, c.SkewMax = 60, 0 },
 	// Chunks are cut right after a flush, with what was written since in memory.

@@ -10,8 +10,11 @@ import (
 	"time"
 
 	"github.com/granarydb/granary/chunkstore/bucket"
+	"github.com/granarydb/granary/chunkstore/reader"
+	"github.com/granarydb/granary/chunkstore/segment"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
+	"github.com/granarydb/granary/manifest/shardkey"
 )
 
 // pinFor bounds how long a pin is looked at.
@@ -69,6 +72,31 @@ func (w *World) readPin(ctx context.Context, root *manifest.Root, store bucket.B
 			if _, err := store.Head(ctx, c.Refs[i].Segment.Key()); errors.Is(err, errkind.NotFound) {
 				w.fail("pin of version %d: segment %s of chunk %d: %w", pin.Version, c.Refs[i].Segment, c.ID, err)
 			}
+		}
+	}
+	w.movingOnce(ctx, st, store)
+}
+
+// movingOnce requires that a version of the root shows no moving document twice. That it shows all
+// of them is not required: some may be in logs alone.
+func (w *World) movingOnce(ctx context.Context, st *manifest.State, store bucket.Bucket) {
+	coll := st.CollectionByName("sim", movingCollection)
+	if coll == nil {
+		return
+	}
+	segments := reader.NewStore(func(manifest.LocationID) (bucket.Bucket, error) { return store, nil }, segment.NewCache(1<<20))
+	seen := map[string]manifest.ChunkID{}
+	for c := range st.Chunks(coll.ID) {
+		it := segments.Scan(ctx, reader.View{Chunk: c}, shardkey.Range{}, false)
+		for it.Next(ctx) {
+			id := it.Row().Doc.Lookup("_id").String()
+			if other, twice := seen[id]; twice {
+				w.fail("version %d of the root, which is pinned, shows document %s in chunks %d and %d", st.Version(), id, other, c.ID)
+			}
+			seen[id] = c.ID
+		}
+		if it.Err() != nil {
+			return // the store is as bad as for others
 		}
 	}
 }
