@@ -17,6 +17,7 @@ import (
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/bucket/membucket"
 	"github.com/granarydb/granary/chunkstore/fsck"
+	"github.com/granarydb/granary/chunkstore/places"
 	"github.com/granarydb/granary/chunkstore/repair"
 	"github.com/granarydb/granary/chunkstore/segment"
 	"github.com/granarydb/granary/chunkstore/wal"
@@ -35,20 +36,29 @@ type drill struct {
 	t     *testing.T
 	rng   *rand.Rand
 	mem   *membucket.Bucket
+	eu    *membucket.Bucket // where shard03 is in every other life
 	stack *localstack.Stack
 	want  map[int32]int32 // _id, which is the shard key, to v
 }
 
 // drilled runs f on a cluster that has lived for a while, in virtual time. The last copy of its
 // root is some seconds to a minute old.
-func drilled(t *testing.T, f func(d *drill)) {
+func drilled(t *testing.T, f func(d *drill)) { drilledIn(t, 2, f) }
+
+// drilledIn is drilled, with a shard that has a bucket of its own where the rest of the seed by
+// places is 1.
+func drilledIn(t *testing.T, places int, f func(d *drill)) {
 	for seed := range *drills {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				d := &drill{t: t, rng: rand.New(rand.NewPCG(uint64(seed), 1)), mem: membucket.New(), want: map[int32]int32{}}
-				d.stack = open(t, d.mem, localstack.Options{Shards: 3, NoBalancer: true})
+				d := &drill{t: t, rng: rand.New(rand.NewPCG(uint64(seed), 1)), mem: membucket.New(), eu: membucket.New(), want: map[int32]int32{}}
+				d.stack = open(t, d.mem, localstack.Options{Shards: 3 - seed%places, NoBalancer: true, OpenLocation: d.open})
 				defer func() { _ = d.stack.Close(context.Background()) }()
+				if seed%places == 1 {
+					do(t, d.stack, "admin", bson.D{{Key: "addShard", Value: "shard03/s3://eu"}})
+					time.Sleep(5 * time.Second) // somebody holds it
+				}
 				do(t, d.stack, "admin", bson.D{{Key: "shardCollection", Value: "shop.orders"}, {Key: "key", Value: bson.D{{Key: "_id", Value: 1}}},
 					{Key: "splitPoints", Value: bson.A{bson.D{{Key: "_id", Value: 100}}, bson.D{{Key: "_id", Value: 200}}}}})
 				for range 40 {
@@ -62,6 +72,20 @@ func drilled(t *testing.T, f func(d *drill)) {
 			})
 		})
 	}
+}
+
+// open opens the one location.
+func (d *drill) open(context.Context, string) (bucket.Bucket, error) { return d.eu, nil }
+
+// places are those of a process that knows nothing yet.
+func (d *drill) places() *places.Places { return places.New(d.mem, d.open, host.System(), nil) }
+
+// at is where an object of a location is.
+func (d *drill) at(id manifest.LocationID) *membucket.Bucket {
+	if id != 0 {
+		return d.eu
+	}
+	return d.mem
 }
 
 // step is one thing that happens: mostly writes, and what moves data about.
@@ -144,26 +168,37 @@ func (d *drill) repair(o repair.Options) (*repair.Report, error) {
 }
 
 func (d *drill) repairer() *repair.Repairer {
-	return &repair.Repairer{Bucket: d.mem, Host: host.System()}
+	return &repair.Repairer{Bucket: d.mem, At: d.places().At, Host: host.System()}
 }
 
+// keys are those of all buckets.
 func (d *drill) keys(prefix string) (keys []string) {
-	for after, more := "", true; more; {
-		page, further, err := d.mem.List(context.Background(), prefix, after, 0)
-		d.must(err)
-		for _, a := range page {
-			keys, after = append(keys, a.Key), a.Key
+	for _, b := range []bucket.Bucket{d.mem, d.eu} {
+		for after, more := "", true; more; {
+			page, further, err := b.List(context.Background(), prefix, after, 0)
+			d.must(err)
+			for _, a := range page {
+				keys, after = append(keys, a.Key), a.Key
+			}
+			more = further
 		}
-		more = further
 	}
 	return keys
+}
+
+// of is the bucket that has an object.
+func (d *drill) of(key string) *membucket.Bucket {
+	if _, err := d.eu.Head(context.Background(), key); err == nil {
+		return d.eu
+	}
+	return d.mem
 }
 
 // reopen starts the cluster again; its documents are what they must be, but for those that lost
 // says may be anything, and it is clean.
 func (d *drill) reopen(lost func(id int32) bool) {
 	d.t.Helper()
-	d.stack = open(d.t, d.mem, localstack.Options{NoBalancer: true})
+	d.stack = open(d.t, d.mem, localstack.Options{NoBalancer: true, OpenLocation: d.open})
 	have := map[int32]int32{}
 	reply := do(d.t, d.stack, "shop", bson.D{{Key: "find", Value: "orders"}, {Key: "batchSize", Value: 1000}})
 	list, err := reply.Lookup("cursor", "firstBatch").Array().Values()
@@ -195,22 +230,22 @@ func (d *drill) reopen(lost func(id int32) bool) {
 
 func (d *drill) fsck() *fsck.Report {
 	d.t.Helper()
-	c := &fsck.Checker{Root: manifest.NewRoot(bucket.NewCell(d.mem), host.System(), nil), Bucket: d.mem, Deep: true,
-		Open: func(manifest.LocationID) (bucket.Bucket, error) { return d.mem, nil }}
+	p := d.places()
+	c := &fsck.Checker{Root: p.Root(), Bucket: d.mem, Deep: true, Open: p.Open}
 	r, err := c.Run(context.Background())
 	d.must(err)
 	return r
 }
 
-func (d *drill) remove(key string) { d.t.Helper(); d.must(d.mem.Delete(context.Background(), key)) }
+func (d *drill) remove(key string) { d.t.Helper(); d.must(d.of(key).Delete(context.Background(), key)) }
 
 func (d *drill) damage(key string) {
 	d.t.Helper()
-	o, err := d.mem.Get(context.Background(), key, bucket.GetOptions{})
+	o, err := d.of(key).Get(context.Background(), key, bucket.GetOptions{})
 	d.must(err)
 	body := slices.Clone(o.Body)
 	body[len(body)/2] ^= 1
-	_, err = d.mem.Put(context.Background(), key, body, bucket.Condition{})
+	_, err = d.of(key).Put(context.Background(), key, body, bucket.Condition{})
 	d.must(err)
 }
 
@@ -256,7 +291,7 @@ func (d *drill) idsOf(keys map[string]bool) func(int32) bool {
 }
 
 func (d *drill) state() *manifest.State {
-	s, _, err := manifest.NewRoot(bucket.NewCell(d.mem), host.System(), nil).Load(context.Background())
+	s, _, err := d.places().Root().Load(context.Background())
 	d.must(err)
 	return s
 }
@@ -289,7 +324,7 @@ func TestDrillSegmentLost(t *testing.T) {
 		ref := refs[d.rng.IntN(len(refs))]
 		keys := map[string]bool{}
 		d.must(segment.Verify(context.Background(), func(ctx context.Context, off, n int64) ([]byte, error) {
-			o, err := d.mem.Get(ctx, ref.Segment.Key(), bucket.GetOptions{Offset: off, Length: n})
+			o, err := d.at(ref.Location).Get(ctx, ref.Segment.Key(), bucket.GetOptions{Offset: off, Length: n})
 			return o.Body, err
 		}, ref, func(r segment.Row) error { keys[string(r.Key)] = true; return nil }))
 		if d.rng.IntN(2) == 0 {
@@ -320,7 +355,7 @@ func TestDrillLogObjectLost(t *testing.T) {
 			return // all is flushed, or the last of its log: of that nothing tells
 		}
 		key := lost[d.rng.IntN(len(lost))]
-		o, err := d.mem.Get(context.Background(), key, bucket.GetOptions{})
+		o, err := d.of(key).Get(context.Background(), key, bucket.GetOptions{})
 		d.must(err)
 		_, records, err := wal.Decode(o.Body)
 		d.must(err)
@@ -373,7 +408,7 @@ func TestDrillPrefixLost(t *testing.T) {
 // A backup of a moment, copied while documents and chunks go on changing, and restored elsewhere,
 // is exactly the documents of that moment.
 func TestDrillBackupUnderLoad(t *testing.T) {
-	drilled(t, func(d *drill) {
+	drilledIn(t, 1, func(d *drill) {
 		ctx, to, moment := context.Background(), membucket.New(), map[int32]int32{}
 		pin, err := d.stack.Router.CreateSnapshot(ctx, "moment", 0, 0)
 		d.must(err)

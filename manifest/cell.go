@@ -59,9 +59,10 @@ func (r *Root) Copy(ctx context.Context, key string) (*State, error) {
 	return readCopy(ctx, r.cell, r.o.Places, key)
 }
 
-// ReadCopy is Copy for who has no Root. Errors: also Invalid, when pages are elsewhere.
-func ReadCopy(ctx context.Context, c Cell, key string) (*State, error) {
-	return readCopy(ctx, c, nil, key)
+// ReadCopy is Copy for who has no Root. Errors: also Invalid, when pages are elsewhere and places
+// is nil.
+func ReadCopy(ctx context.Context, c Cell, places Places, key string) (*State, error) {
+	return readCopy(ctx, c, places, key)
 }
 
 func readCopy(ctx context.Context, c Cell, places Places, key string) (*State, error) {

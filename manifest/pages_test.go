@@ -184,7 +184,7 @@ func TestMissingOrDamagedPageIsCorrupt(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		cell.Put(manifest.PinKey([16]byte{}), cell.Object(manifest.RootKey))
-		if _, err := manifest.ReadCopy(t.Context(), cell, manifest.PinKey([16]byte{})); !errors.Is(err, errkind.Corrupt) {
+		if _, err := manifest.ReadCopy(t.Context(), cell, nil, manifest.PinKey([16]byte{})); !errors.Is(err, errkind.Corrupt) {
 			t.Errorf("%s: copy: %v", name, err)
 		}
 	}

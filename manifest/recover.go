@@ -161,11 +161,19 @@ func (b *builder) fold(verb string, f FoldedChunk, logs map[ShardID]EndedLog) er
 }
 
 // PutRecovered makes a recovered state the root of its store: in the place of the object with
-// the tag from, or, with from "", where there is none. Errors: Conflict when another root is
-// there; UnknownOutcome.
-func PutRecovered(ctx context.Context, cell Cell, h host.Host, s *State, from string) error {
+// the tag from, or, with from "", where there is none. Pages of chunks that are in other locations
+// are written there before. Errors: Conflict when another root is there; UnknownOutcome.
+func PutRecovered(ctx context.Context, cell Cell, places Places, h host.Host, s *State, from string) error {
+	r := NewRoot(cell, h, &RootOptions{Places: places})
+	s, objects, err := r.spill(s, s.version-1)
+	if err != nil {
+		return fmt.Errorf("recover root: %w", err)
+	}
+	if err := r.writePages(ctx, objects); err != nil {
+		return fmt.Errorf("recover root: %w", err)
+	}
 	if from == "" {
-		_, err := NewRoot(cell, h, nil).begin(ctx, s, s.recent[len(s.recent)-1].Op)
+		_, err := r.begin(ctx, s, s.recent[len(s.recent)-1].Op)
 		return err
 	}
 	body, err := EncodeRoot(s)
@@ -188,6 +196,9 @@ func PutRecovered(ctx context.Context, cell Cell, h host.Host, s *State, from st
 		}
 	}
 }
+
+// Location is a location by its id. Errors: Invalid.
+func (m *Image) Location(id LocationID) (Location, error) { return m.s.Location(id) }
 
 // ClusterID names the image's cluster.
 func (m *Image) ClusterID() ClusterID { return m.s.cluster }

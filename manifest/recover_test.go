@@ -95,7 +95,7 @@ func TestARecoveredRootReplacesWhatWasFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	cell.Put(manifest.HistoryKey(1), object)
-	kept, err := manifest.ReadCopy(t.Context(), cell, manifest.HistoryKey(1))
+	kept, err := manifest.ReadCopy(t.Context(), cell, nil, manifest.HistoryKey(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,11 +104,11 @@ func TestARecoveredRootReplacesWhatWasFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, from := range []string{"", "another"} {
-		if err := manifest.PutRecovered(t.Context(), cell, h, s, from); !errors.Is(err, errkind.Conflict) {
+		if err := manifest.PutRecovered(t.Context(), cell, nil, h, s, from); !errors.Is(err, errkind.Conflict) {
 			t.Errorf("from %q: %v", from, err)
 		}
 	}
-	if err := manifest.PutRecovered(t.Context(), cell, h, s, tag); err != nil {
+	if err := manifest.PutRecovered(t.Context(), cell, nil, h, s, tag); err != nil {
 		t.Error(err)
 	}
 	if now := load(t, manifest.NewRoot(cell, h, nil)); now.Version() != s.Version() {

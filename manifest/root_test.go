@@ -306,15 +306,15 @@ func TestCopiesAreKeptOnceInAWhile(t *testing.T) {
 	if len(keys) != 4 { // at 0, 60, 120 and 180 seconds
 		t.Errorf("copies %v", keys)
 	}
-	s, err := manifest.ReadCopy(t.Context(), cell, manifest.HistoryKey(5))
+	s, err := manifest.ReadCopy(t.Context(), cell, nil, manifest.HistoryKey(5))
 	if err != nil || s.Version() != 5 {
 		t.Errorf("copy: %v", err)
 	}
-	if _, err := manifest.ReadCopy(t.Context(), cell, manifest.HistoryKey(6)); !errors.Is(err, errkind.NotFound) {
+	if _, err := manifest.ReadCopy(t.Context(), cell, nil, manifest.HistoryKey(6)); !errors.Is(err, errkind.NotFound) {
 		t.Errorf("no copy: %v", err)
 	}
 	cell.Put(manifest.PinKey([16]byte{1}), []byte("junk"))
-	if _, err := manifest.ReadCopy(t.Context(), cell, manifest.PinKey([16]byte{1})); !errors.Is(err, errkind.Corrupt) {
+	if _, err := manifest.ReadCopy(t.Context(), cell, nil, manifest.PinKey([16]byte{1})); !errors.Is(err, errkind.Corrupt) {
 		t.Errorf("junk: %v", err)
 	}
 }

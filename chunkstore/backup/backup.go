@@ -84,7 +84,7 @@ func Read(ctx context.Context, from bucket.Bucket, key string) (*Plan, error) {
 		return nil, fmt.Errorf("read %s: %w", key, err)
 	}
 	p := &Plan{Root: o.Body}
-	if p.State, err = manifest.ReadCopy(ctx, bucket.NewCell(from), key); err != nil {
+	if p.State, err = manifest.ReadCopy(ctx, bucket.NewCell(from), nil, key); err != nil {
 		return nil, err
 	}
 	for _, h := range p.State.Shards() {

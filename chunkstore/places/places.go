@@ -93,6 +93,10 @@ func (p *Places) Open(id manifest.LocationID) (bucket.Bucket, error) {
 	return p.place(l), nil
 }
 
+// At is the bucket of a location of which a root tells that is not the process's view: a copy, or
+// one that is damaged. As Open it sends no request.
+func (p *Places) At(l manifest.Location) bucket.Bucket { return p.place(l) }
+
 // place is the location of a root: the same one for the same id, as locations never change.
 func (p *Places) place(l manifest.Location) *place {
 	p.mu.Lock()

@@ -18,6 +18,8 @@
 // What is not in a log is as it was when the copy was made: which collections there are and
 // what their settings are, and documents whose shard key was changed to another shard's. Records
 // of collections that the copy does not know are counted, and given up only by who says so.
+// Shards with a bucket of their own are repaired in it: their pages and logs are read there, their
+// epochs sealed there, and what is folded for a chunk goes to where its shard is.
 // Without any copy, not even a snapshot's, nothing says what the segments are: a backup does.
 //
 // # In which order

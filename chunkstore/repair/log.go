@@ -18,6 +18,7 @@ import (
 // shardLog is which objects of a shard's log are there.
 type shardLog struct {
 	shard  *manifest.Shard // as the kept root has it
+	bucket bucket.Bucket
 	epochs map[manifest.Epoch][]uint64
 }
 
@@ -55,37 +56,43 @@ func (l *shardLog) from(e manifest.Epoch) uint64 {
 func (w *work) listLogs(ctx context.Context) (map[manifest.ShardID]*shardLog, error) {
 	logs := map[manifest.ShardID]*shardLog{}
 	for _, s := range w.kept.Shards() {
-		logs[s.ID] = &shardLog{shard: s, epochs: map[manifest.Epoch][]uint64{}}
-	}
-	err := w.list(ctx, "wal/", func(a bucket.Attrs) error {
-		id, epoch, index, err := manifest.ParseWALKey(a.Key)
+		b, err := w.at(s.Location)
 		if err != nil {
-			return nil // fsck reports it
+			return nil, err
 		}
-		log := logs[id]
-		if log == nil {
-			if log = w.stranger(id); log.shard.Floor.Covers(epoch, index) {
-				return nil // of a shard that was removed, whose log is drained
+		logs[s.ID] = &shardLog{shard: s, bucket: b, epochs: map[manifest.Epoch][]uint64{}}
+	}
+	err := w.everywhere(func(b bucket.Bucket) error {
+		return objects(ctx, b, "wal/", func(a bucket.Attrs) error {
+			id, epoch, index, err := manifest.ParseWALKey(a.Key)
+			if err != nil {
+				return nil // fsck reports it
 			}
-			logs[id] = log
-		}
-		if !log.shard.Floor.Covers(epoch, index) {
-			log.epochs[epoch] = append(log.epochs[epoch], index)
-		}
-		return nil
+			log := logs[id]
+			if log == nil {
+				if log = w.stranger(id, b); log.shard.Floor.Covers(epoch, index) {
+					return nil // of a shard that was removed, whose log is drained
+				}
+				logs[id] = log
+			}
+			if log.bucket == b && !log.shard.Floor.Covers(epoch, index) {
+				log.epochs[epoch] = append(log.epochs[epoch], index)
+			}
+			return nil
+		})
 	})
 	return logs, err
 }
 
 // stranger is the log of a shard that the kept root does not have, or has no more.
-func (w *work) stranger(id manifest.ShardID) *shardLog {
+func (w *work) stranger(id manifest.ShardID, b bucket.Bucket) *shardLog {
 	s := &manifest.Shard{ID: id}
 	for _, r := range w.kept.Retired() {
 		if r.ID == id {
 			s.Epoch, s.Floor = r.Epoch, r.Floor
 		}
 	}
-	return &shardLog{shard: s, epochs: map[manifest.Epoch][]uint64{}}
+	return &shardLog{shard: s, bucket: b, epochs: map[manifest.Epoch][]uint64{}}
 }
 
 // hole is an object that must have been in a log and is not, or is damaged.
@@ -182,7 +189,7 @@ func (x *walker) epochOf(ctx context.Context, indexes []uint64) error {
 		for i, index := range part {
 			all.Go(func() {
 				var o bucket.Object
-				o, errs[i] = x.Bucket.Get(ctx, manifest.WALKey(x.log.shard.ID, x.epoch, index), bucket.GetOptions{})
+				o, errs[i] = x.log.bucket.Get(ctx, manifest.WALKey(x.log.shard.ID, x.epoch, index), bucket.GetOptions{})
 				bodies[i] = o.Body
 			})
 		}

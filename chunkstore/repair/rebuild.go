@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/segment"
@@ -91,7 +90,7 @@ func (w *work) seal(ctx context.Context, log *shardLog, e manifest.Epoch) (end u
 	id, from := log.shard.ID, log.from(e)
 	if there := log.epochs[e]; len(there) > 0 {
 		last := there[len(there)-1]
-		o, err := w.Bucket.Get(ctx, manifest.WALKey(id, e, last), bucket.GetOptions{})
+		o, err := log.bucket.Get(ctx, manifest.WALKey(id, e, last), bucket.GetOptions{})
 		if err != nil {
 			return 0, fmt.Errorf("repair: read %s: %w", manifest.WALKey(id, e, last), err)
 		}
@@ -100,7 +99,7 @@ func (w *work) seal(ctx context.Context, log *shardLog, e manifest.Epoch) (end u
 		}
 		from = last + 1
 	}
-	end, _, err = wal.Seal(ctx, w.Bucket, w.Host, w.kept.ClusterID(), id, e, from, log.last()+epochsAhead+1)
+	end, _, err = wal.Seal(ctx, log.bucket, w.Host, w.kept.ClusterID(), id, e, from, log.last()+epochsAhead+1)
 	if err != nil {
 		return 0, fmt.Errorf("repair: %w", err)
 	}
@@ -133,7 +132,7 @@ func (w *work) publish(ctx context.Context, f *found, ended map[manifest.ShardID
 	if err != nil {
 		return fmt.Errorf("repair: %w", err)
 	}
-	if err := manifest.PutRecovered(ctx, bucket.NewCell(w.Bucket), w.Host, next, w.tag); err != nil {
+	if err := manifest.PutRecovered(ctx, bucket.NewCell(w.Bucket), w.places, w.Host, next, w.tag); err != nil {
 		return fmt.Errorf("repair: %w", err)
 	}
 	w.report.Version, w.report.Folded = next.Version(), len(chunks)
@@ -156,7 +155,7 @@ func (w *work) gonePins(ctx context.Context) (gone [][16]byte, err error) {
 
 // seen is the highest root version that an object's name tells of.
 func (w *work) seen(ctx context.Context) (v manifest.Version, err error) {
-	err = w.list(ctx, manifest.HistoryPrefix, func(a bucket.Attrs) error {
+	err = objects(ctx, w.Bucket, manifest.HistoryPrefix, func(a bucket.Attrs) error {
 		if copied, err := manifest.ParseHistoryKey(a.Key); err == nil {
 			v = max(v, copied)
 		}
@@ -165,13 +164,13 @@ func (w *work) seen(ctx context.Context) (v manifest.Version, err error) {
 	if err != nil {
 		return 0, err
 	}
-	err = w.list(ctx, manifest.PagePrefix, func(a bucket.Attrs) error {
-		base, _, _ := strings.Cut(strings.TrimPrefix(a.Key, manifest.PagePrefix), "/")
-		var n uint64
-		if _, err := fmt.Sscanf(base, "%d", &n); err == nil {
-			v = max(v, manifest.Version(n)+1)
-		}
-		return nil
+	err = w.everywhere(func(b bucket.Bucket) error {
+		return objects(ctx, b, manifest.PagePrefix, func(a bucket.Attrs) error {
+			if base, ok := manifest.PageBase(a.Key); ok {
+				v = max(v, base+1)
+			}
+			return nil
+		})
 	})
 	return v, err
 }
@@ -233,6 +232,11 @@ func (f *fold) store(ctx context.Context) (list []manifest.FoldedChunk, err erro
 }
 
 func (f *fold) upload(ctx context.Context, x *folded) (added manifest.Added, err error) {
+	at := f.kept.LocationOf(x.chunk.Shard)
+	b, err := f.at(at)
+	if err != nil {
+		return added, err
+	}
 	added.Unsure = true // whether a row replaces one in a segment was not looked up
 	keys := slices.Sorted(maps.Keys(x.rows))
 	for first := true; first || len(keys) > 0; first = false {
@@ -265,11 +269,11 @@ func (f *fold) upload(ctx context.Context, x *folded) (added manifest.Added, err
 		if err != nil {
 			return added, fmt.Errorf("repair: %w", err)
 		}
-		if _, err := f.Bucket.Put(ctx, id.Key(), body, bucket.Condition{}); err != nil {
+		if _, err := b.Put(ctx, id.Key(), body, bucket.Condition{}); err != nil {
 			return added, fmt.Errorf("repair: write %s: %w", id, err)
 		}
 		for _, ref := range sw.Refs() {
-			if ref.Rows > 0 || ref.RetryUntil > 0 {
+			if ref.Location = at; ref.Rows > 0 || ref.RetryUntil > 0 {
 				added.Refs = append(added.Refs, ref)
 				added.BytesDelta += int64(ref.Bytes)
 			}

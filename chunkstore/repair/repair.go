@@ -15,7 +15,9 @@ import (
 // Repairer repairs one store.
 type Repairer struct {
 	Bucket bucket.Bucket // the cluster's own
-	Host   host.Host
+	// At is the bucket of a location; nil: the cluster must have none.
+	At   func(manifest.Location) bucket.Bucket
+	Host host.Host
 	// Progress, when not nil, is told what is being done.
 	Progress func(what string)
 }
@@ -126,9 +128,6 @@ func (w *work) run(ctx context.Context) error {
 	if err := w.survey(ctx); err != nil {
 		return err
 	}
-	if at := w.kept.Locations(); len(at) > 0 {
-		return fmt.Errorf("repair: %w: shards of this cluster have buckets of their own (%s), and only what is in the cluster's own is repaired", errkind.Invalid, at[0].URL)
-	}
 	w.tell("reading the logs")
 	logs, err := w.listLogs(ctx)
 	if err != nil {
@@ -171,12 +170,50 @@ type lostSegments struct {
 	problems []fsck.Problem // one for each chunk and segment
 }
 
-// at is the bucket of a location.
+// at is the bucket of a location of the kept root.
 func (w *work) at(id manifest.LocationID) (bucket.Bucket, error) {
-	if id != 0 {
-		return nil, fmt.Errorf("repair: location %d: %w", id, errkind.Invalid)
+	if id == 0 {
+		return w.Bucket, nil
 	}
-	return w.Bucket, nil
+	l, err := w.kept.Location(id)
+	if err != nil {
+		return nil, fmt.Errorf("repair: %w", err)
+	}
+	return w.place(l)
+}
+
+// place is the bucket of a location.
+func (w *work) place(l manifest.Location) (bucket.Bucket, error) {
+	if w.At == nil {
+		return nil, fmt.Errorf("repair: location %s: %w: only the cluster's own bucket is open", l.URL, errkind.Invalid)
+	}
+	return w.At(l), nil
+}
+
+// places is how the manifest package gets at pages that are elsewhere.
+func (w *work) places(l manifest.Location) (manifest.Cell, error) {
+	b, err := w.place(l)
+	if err != nil {
+		return nil, err
+	}
+	return bucket.NewCell(b), nil
+}
+
+// everywhere calls fn for the cluster's own bucket and for those of its locations.
+func (w *work) everywhere(fn func(bucket.Bucket) error) error {
+	if err := fn(w.Bucket); err != nil {
+		return err
+	}
+	for _, l := range w.kept.Locations() {
+		b, err := w.place(l)
+		if err == nil {
+			err = fn(b)
+		}
+		if err != nil {
+			return fmt.Errorf("repair: location %s: %w", l.URL, err)
+		}
+	}
+	return nil
 }
 
 func (w *work) tell(what string) {
@@ -220,7 +257,9 @@ func referenced(s *manifest.State) map[string]bool {
 	return keys
 }
 
-func (w *work) root() *manifest.Root { return manifest.NewRoot(bucket.NewCell(w.Bucket), w.Host, nil) }
+func (w *work) root() *manifest.Root {
+	return manifest.NewRoot(bucket.NewCell(w.Bucket), w.Host, &manifest.RootOptions{Places: w.places})
+}
 
 // forsake removes the references to lost segments, chunk by chunk as the root has them now, in
 // one commit.

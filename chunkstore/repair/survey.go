@@ -60,7 +60,7 @@ func (w *work) readRoot(ctx context.Context, image *manifest.Image) (done bool, 
 		return false, err
 	}
 	if len(lost) == 0 {
-		w.kept, err = manifest.ReadCopy(ctx, bucket.NewCell(w.Bucket), manifest.RootKey)
+		w.kept, err = manifest.ReadCopy(ctx, bucket.NewCell(w.Bucket), w.places, manifest.RootKey)
 		w.whole = err == nil
 		return w.whole, err
 	}
@@ -97,7 +97,7 @@ func (w *work) putPages(ctx context.Context, objects map[string][]byte) (err err
 	} else {
 		cell = overlay{cell, objects}
 	}
-	w.kept, err = manifest.ReadCopy(ctx, cell, manifest.RootKey)
+	w.kept, err = manifest.ReadCopy(ctx, cell, w.places, manifest.RootKey)
 	w.whole = err == nil
 	return err
 }
@@ -118,7 +118,11 @@ func (o overlay) Load(ctx context.Context, key, known string) ([]byte, string, e
 // lostPages are the pages of an image that are missing or damaged.
 func (w *work) lostPages(ctx context.Context, image *manifest.Image) (lost []manifest.PageRef, err error) {
 	for _, ref := range image.Missing(nil) {
-		o, err := w.Bucket.Get(ctx, ref.Key(), bucket.GetOptions{})
+		from, err := w.pageBucket(image, ref)
+		if err != nil {
+			return nil, err
+		}
+		o, err := from.Get(ctx, ref.Key(), bucket.GetOptions{})
 		if err == nil {
 			_, err = manifest.DecodePage(image.ClusterID(), ref, o.Body)
 		}
@@ -130,6 +134,18 @@ func (w *work) lostPages(ctx context.Context, image *manifest.Image) (lost []man
 		}
 	}
 	return lost, nil
+}
+
+// pageBucket is where a page is.
+func (w *work) pageBucket(image *manifest.Image, ref manifest.PageRef) (bucket.Bucket, error) {
+	if ref.Location == 0 {
+		return w.Bucket, nil
+	}
+	l, err := image.Location(ref.Location)
+	if err != nil {
+		return nil, fmt.Errorf("repair: %s: %w", ref.Key(), err)
+	}
+	return w.place(l)
 }
 
 func remake(page manifest.PageRef, copies []copyOf) ([]byte, error) {
@@ -145,7 +161,7 @@ func remake(page manifest.PageRef, copies []copyOf) ([]byte, error) {
 // left, and those of snapshots. The report names the others.
 func (w *work) copies(ctx context.Context) (list []copyOf, err error) {
 	for _, prefix := range []string{manifest.HistoryPrefix, manifest.PinPrefix} {
-		err := w.list(ctx, prefix, func(a bucket.Attrs) error {
+		err := objects(ctx, w.Bucket, prefix, func(a bucket.Attrs) error {
 			o, err := w.Bucket.Get(ctx, a.Key, bucket.GetOptions{})
 			if errors.Is(err, errkind.NotFound) {
 				return nil
@@ -182,7 +198,7 @@ func (w *work) readCopy(ctx context.Context) error {
 		return err
 	}
 	for _, c := range list {
-		state, err := manifest.ReadCopy(ctx, bucket.NewCell(w.Bucket), c.key)
+		state, err := manifest.ReadCopy(ctx, bucket.NewCell(w.Bucket), w.places, c.key)
 		switch {
 		case err == nil:
 			w.kept = state
@@ -193,7 +209,9 @@ func (w *work) readCopy(ctx context.Context) error {
 			return fmt.Errorf("repair: %w", err)
 		}
 		w.report.Unreadable = append(w.report.Unreadable, err.Error())
-		w.missed = max(w.missed, c.image.Version())
+		if strings.HasPrefix(c.key, manifest.HistoryPrefix) {
+			w.missed = max(w.missed, c.image.Version())
+		} // else of a pin: it may have been given up, and no log is collected because of one
 	}
 	return fmt.Errorf("repair: %w: no copy of the root can be read (%d were tried), and segments do not say which collections they are of: make a cluster of a backup with granary restore",
 		errkind.NotFound, len(w.report.Unreadable))
@@ -224,18 +242,20 @@ func (w *work) unproven(ctx context.Context) error {
 	for _, d := range w.kept.Dropped() {
 		known[d.Segment.Key()] = true
 	}
-	return w.list(ctx, "seg/", func(a bucket.Attrs) error {
-		if !known[a.Key] && a.ModifiedMillis >= w.report.CopyMillis-modifiedError {
-			w.report.Unproven++
-		}
-		return nil
+	return w.everywhere(func(b bucket.Bucket) error {
+		return objects(ctx, b, "seg/", func(a bucket.Attrs) error {
+			if !known[a.Key] && a.ModifiedMillis >= w.report.CopyMillis-modifiedError {
+				w.report.Unproven++
+			}
+			return nil
+		})
 	})
 }
 
-// list calls fn for every object under a prefix, in key order.
-func (w *work) list(ctx context.Context, prefix string, fn func(bucket.Attrs) error) error {
+// objects calls fn for every object under a prefix, in key order.
+func objects(ctx context.Context, b bucket.Bucket, prefix string, fn func(bucket.Attrs) error) error {
 	for after, more := "", true; more; {
-		page, further, err := w.Bucket.List(ctx, prefix, after, 0)
+		page, further, err := b.List(ctx, prefix, after, 0)
 		if err != nil {
 			return fmt.Errorf("repair: list %s after %q: %w", prefix, after, err)
 		}

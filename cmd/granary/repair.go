@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/granarydb/granary/chunkstore/places"
 	"github.com/granarydb/granary/chunkstore/repair"
 	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/manifest/host"
@@ -49,8 +50,9 @@ func runRepair(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	defer b.Close()
-	r := &repair.Repairer{Bucket: b, Host: h}
+	s := &store{b, places.New(b, openLocation(h), h, nil)}
+	defer s.Close()
+	r := &repair.Repairer{Bucket: b, At: s.At, Host: h}
 	if isTerminal(os.Stderr) {
 		r.Progress = func(what string) { fmt.Fprintln(os.Stderr, what) }
 	}

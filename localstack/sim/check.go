@@ -20,7 +20,7 @@ type rootChecker struct {
 // next checks the root that was just written to b.
 func (c *rootChecker) next(b bucket.Bucket, _ []byte) error {
 	ctx := context.Background()
-	now, err := manifest.ReadCopy(ctx, bucket.NewCell(b), "meta/root")
+	now, err := manifest.ReadCopy(ctx, bucket.NewCell(b), nil, "meta/root")
 	if err != nil {
 		return fmt.Errorf("read: %w", err)
 	}
