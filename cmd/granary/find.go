@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -185,6 +186,7 @@ func snapshotOf(s *manifest.State, name string) (at manifest.Version, err error)
 	case len(names) == 0:
 		return 0, fmt.Errorf("there is no snapshot %q, and no other: granary snapshot create %s makes one of now", name, name)
 	}
+	slices.Sort(names)
 	return 0, fmt.Errorf("there is no snapshot %q; the ones there are: %s", name, strings.Join(names, ", "))
 }
 

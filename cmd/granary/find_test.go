@@ -73,7 +73,7 @@ func TestFindAndExport(t *testing.T) {
 		{"history --keep 1h --off --store " + store, "say one of them"},
 		{"find --ns shop.orders --at 2020-01-01T00:00:00Z --store " + store, "the oldest moment is of"},
 		{"find --store " + store, `"ns" not set`},
-		{"find --ns shop.orders --at sunday --store " + store, "the ones there are: monday"},
+		{"find --ns shop.orders --at sunday --store " + store, ", monday"},
 		{"export --ns shop.orders --at monday --out " + file + "/x --store " + store, "not a directory"},
 		{"find --ns shop.orders --filter {a --store " + store, "--filter"},
 		{`find --ns shop.orders --at monday --filter {"$nothing":1} --store ` + store, "BadValue"},
