@@ -16,7 +16,7 @@ type place struct {
 	manifest.Location
 	p *Places
 
-	opening sync.Mutex // around what opens it
+	opening chan struct{} // has room for the one who opens it
 	mu      sync.Mutex
 	b       bucket.Bucket // nil: not open yet
 }
@@ -34,8 +34,12 @@ func (x *place) bucket(ctx context.Context) (bucket.Bucket, error) {
 	if b := x.opened(); b != nil {
 		return b, nil
 	}
-	x.opening.Lock()
-	defer x.opening.Unlock()
+	select {
+	case x.opening <- struct{}{}:
+		defer func() { <-x.opening }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("location %d, %s: %w: somebody else is opening it: %w", x.ID, x.URL, errkind.Throttled, context.Cause(ctx))
+	}
 	if b := x.opened(); b != nil {
 		return b, nil
 	}

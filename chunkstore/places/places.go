@@ -103,7 +103,7 @@ func (p *Places) place(l manifest.Location) *place {
 	defer p.mu.Unlock()
 	at := p.known[l.ID]
 	if at == nil {
-		at = &place{Location: l, p: p}
+		at = &place{Location: l, p: p, opening: make(chan struct{}, 1)}
 		p.known[l.ID] = at
 	}
 	return at

@@ -15,12 +15,14 @@ type rootChecker struct {
 	state *manifest.State
 	pins  kept
 	roots int
+	// copied counts the chunks that went to another location.
+	copied int
 }
 
 // next checks the root that was just written to b.
 func (c *rootChecker) next(b bucket.Bucket, _ []byte) error {
 	ctx := context.Background()
-	now, err := manifest.ReadCopy(ctx, bucket.NewCell(b), nil, "meta/root")
+	now, err := manifest.ReadCopy(ctx, bucket.NewCell(b), cellsOf(b), "meta/root")
 	if err != nil {
 		return fmt.Errorf("read: %w", err)
 	}
@@ -51,6 +53,9 @@ func (c *rootChecker) checkObjects(ctx context.Context, b bucket.Bucket, was *ma
 		}
 		known := map[manifest.SegmentID]bool{}
 		if old != nil {
+			if was.LocationOf(old.Shard) != c.state.LocationOf(chunk.Shard) {
+				c.copied++
+			}
 			for _, r := range old.Refs {
 				known[r.Segment] = true
 			}
@@ -59,7 +64,7 @@ func (c *rootChecker) checkObjects(ctx context.Context, b bucket.Bucket, was *ma
 			if known[r.Segment] {
 				continue
 			}
-			a, err := b.Head(ctx, r.Segment.Key())
+			a, err := at(b, r.Location).Head(ctx, r.Segment.Key())
 			if err != nil {
 				return fmt.Errorf("version %d: chunk %d refers to %s: %w", c.state.Version(), chunk.ID, r.Segment, err)
 			}

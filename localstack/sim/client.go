@@ -233,8 +233,8 @@ func retryable(reply bson.Raw) bool {
 	return false
 }
 
-func number(doc bson.Raw, field string) int64 {
-	v := doc.Lookup(field)
+func number(doc bson.Raw, path ...string) int64 {
+	v := doc.Lookup(path...)
 	if n, ok := v.AsInt64OK(); ok {
 		return n
 	}

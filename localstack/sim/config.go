@@ -35,6 +35,7 @@ type Config struct {
 	Upkeep    time.Duration
 	ChunkSize int64
 	Placement Placement
+	Located   bool // the last shard has a bucket of its own
 	// KeepLog records every step's line.
 	KeepLog bool
 	// Stop, when it is set during the run, ends it: nobody wants the result any more.
@@ -85,6 +86,7 @@ func Draw(seed uint64) Config {
 	c.dates(rand.New(rand.NewPCG(seed, 10)))
 	r = rand.New(rand.NewPCG(seed, 11))
 	c.Chaos.Pin, c.Chaos.PauseCollector = oneOf(r, 0, 0, 3*time.Second, 15*time.Second), oneOf(r, 0, 0, 300)
+	c.located(rand.New(rand.NewPCG(seed, 12)))
 	return c
 }
 

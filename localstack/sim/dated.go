@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/expiry"
 	"github.com/granarydb/granary/compactor/expire"
 	"github.com/granarydb/granary/manifest"
@@ -302,7 +301,7 @@ func (w *World) expire() {
 	name := fmt.Sprintf("expire.%d", w.events["sweeper"])
 	offset, drift := w.skew(name)
 	node := NewNode(w.ctx, w.bus, name, w.cfg.Seed, offset, drift)
-	root := manifest.NewRoot(bucket.NewCell(w.store.For(node)), node.Host(), nil)
+	root := placesOf(w.store.For(node), node.Host()).Root()
 	w.aside.Go(func() {
 		if _, _, err := root.Load(node.Context()); err != nil {
 			return

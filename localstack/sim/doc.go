@@ -28,6 +28,8 @@
 // can have taken it, and must not be seen once something has, by every clock that there is; and
 // nobody sees half of a range that is dropped.
 //
+// In some seeds a shard has a bucket of its own, and chunks that move to and fro are copied.
+//
 // A simulation is worth what it finds. With the build tag mutants, one rule of the protocol
 // at a time is switched off, and some seed must notice.
 //

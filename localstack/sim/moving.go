@@ -157,7 +157,10 @@ func (c *client) rekey(doc int) {
 		}
 		return
 	}
-	d, _ := reply.Lookup("value").DocumentOK()
+	d, told := reply.Lookup("value").DocumentOK()
+	if !told && w.cfg.Located && number(reply, "lastErrorObject", "n") == 1 {
+		return // what a document became in another location is not told where it was
+	}
 	n := number(d, "n")
 	if n == 0 || w.moving.returned[doc][n] {
 		w.fail("moving: document %d was changed to n %d, by two who were told so, or by none: %v", doc, n, reply)

@@ -32,7 +32,7 @@ func (w *World) pin(all *sync.WaitGroup) {
 
 func (w *World) keepPin(node *Node, life time.Duration, expires bool) {
 	h, store := node.Host(), w.store.For(node)
-	root := manifest.NewRoot(bucket.NewCell(store), h, nil)
+	root := placesOf(store, h).Root()
 	if _, _, err := root.Load(node.Context()); err != nil {
 		return
 	}
@@ -69,7 +69,7 @@ func (w *World) readPin(ctx context.Context, root *manifest.Root, store bucket.B
 	}
 	for c := range st.AllChunks() {
 		for i := range c.Refs {
-			if _, err := store.Head(ctx, c.Refs[i].Segment.Key()); errors.Is(err, errkind.NotFound) {
+			if _, err := at(store, c.Refs[i].Location).Head(ctx, c.Refs[i].Segment.Key()); errors.Is(err, errkind.NotFound) {
 				w.fail("pin of version %d: segment %s of chunk %d: %w", pin.Version, c.Refs[i].Segment, c.ID, err)
 			}
 		}
@@ -84,7 +84,7 @@ func (w *World) movingOnce(ctx context.Context, st *manifest.State, store bucket
 	if coll == nil {
 		return
 	}
-	segments := reader.NewStore(func(manifest.LocationID) (bucket.Bucket, error) { return store, nil }, segment.NewCache(1<<20))
+	segments := reader.NewStore(func(id manifest.LocationID) (bucket.Bucket, error) { return at(store, id), nil }, segment.NewCache(1<<20))
 	seen := map[string]manifest.ChunkID{}
 	for c := range st.Chunks(coll.ID) {
 		it := segments.Scan(ctx, reader.View{Chunk: c}, shardkey.Range{}, false)
@@ -138,7 +138,7 @@ func (k kept) follow(now *manifest.State) {
 // deleted judges a deletion before it happens; it runs inside a step. Nobody may take away what
 // the root or a pin refers to, or a part of a log that is not in segments.
 func (w *World) deleted(key string) {
-	now := w.checker.state
+	now, key := w.checker.state, keyOf(key)
 	if shard, epoch, index, err := manifest.ParseWALKey(key); err == nil {
 		w.did("deleted log object")
 		if h := now.Shard(shard); h != nil && !h.Floor.Covers(epoch, index) {

@@ -150,7 +150,12 @@ func (w *World) settlePlacement() {
 	for stopped := true; w.failed() == nil; _ = w.chaos.Host().Sleep(w.ctx, time.Second) {
 		stopped = stopped && !admin.tell(bson.D{{Key: "balancerStart", Value: 1}})
 		_ = w.bus.Step(w.chaos, "adopt", w.adopt)
-		wrong := misplaced(w.look(w.chaos))
+		st := w.look(w.chaos)
+		if w.cfg.Located && len(st.Jobs()) > 0 {
+			// A job whose process is gone keeps its chunk from being copied until it is expelled.
+			_ = w.bus.Step(w.chaos, "compact", w.compact)
+		}
+		wrong := misplaced(st)
 		if wrong == "" && !stopped {
 			w.countBalanced()
 			return

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/granarydb/granary/chunkstore/bucket"
+	"github.com/granarydb/granary/chunkstore/places"
 	"github.com/granarydb/granary/chunkstore/reader"
 	"github.com/granarydb/granary/chunkstore/segment"
 	"github.com/granarydb/granary/chunkstore/writer"
@@ -53,6 +54,7 @@ type process struct {
 	node     *Node
 	root     *manifest.Root
 	store    bucket.Bucket
+	places   *places.Places
 	writer   *writer.Writer    // nil in a router
 	commands *command.Commands // nil in a writer
 	done     sync.WaitGroup
@@ -64,21 +66,22 @@ func (w *World) newProcess(s *slot) (*process, *reader.Store) {
 	offset, drift := w.skew(name)
 	p := &process{node: NewNode(w.ctx, w.bus, name, w.cfg.Seed, offset, drift)}
 	p.store = w.store.For(p.node)
-	p.root = manifest.NewRoot(bucket.NewCell(p.store), p.node.HostOf("root"), nil)
+	p.places = placesOf(p.store, p.node.HostOf("root"))
+	p.root = p.places.Root()
 	cache := segment.NewCache(1 << 20)
 	if w.cfg.Moving > 0 || w.cfg.Mix.Dated > 0 {
 		// Scans of many segments at once would wait for one another's fetches, and go on
 		// together, in an order that the seed does not decide.
 		cache = nil
 	}
-	return p, reader.NewStore(func(manifest.LocationID) (bucket.Bucket, error) { return p.store, nil }, cache)
+	return p, reader.NewStore(p.places.Open, cache)
 }
 
 // startWriter starts a writer that holds shards as it is told.
 func (w *World) startWriter(s *slot) *process {
 	p, store := w.newProcess(s)
 	p.writer = writer.New(writer.Config{
-		Root: p.root, Bucket: p.store, Store: store, Host: p.node.Host(), Holder: p.node.name, Dial: w.net.From(p.node), Log: w.log(p.node),
+		Root: p.root, Bucket: p.store, Open: p.places.Open, Store: store, Host: p.node.Host(), Holder: p.node.name, Dial: w.net.From(p.node), Log: w.log(p.node),
 		Settings: writer.Settings{
 			Lease: w.cfg.Lease, Drift: w.cfg.DriftMax + 0.001, MemtableBytes: w.cfg.Memtable, SegmentBytes: int(w.cfg.Memtable),
 			IdleFlush: w.cfg.IdleFlush, MovePreflush: 1 << 10, WALObjects: 200,
@@ -100,7 +103,7 @@ func (w *World) keepUp(p *process) {
 	}
 	dial := rpc.NewLocal(w.net.From(p.node))
 	dial.Add(p.node.name, p.writer)
-	store := reader.NewStore(func(manifest.LocationID) (bucket.Bucket, error) { return p.store, nil }, segment.NewCache(1<<20))
+	store := reader.NewStore(p.places.Open, segment.NewCache(1<<20))
 	u := compactor.New(compactor.Config{
 		Root: p.root, Store: store, Host: p.node.HostOf("upkeep"), Dial: dial, Log: w.log(p.node),
 		Mine:     func(h *manifest.Shard) bool { return h.Status != manifest.ShardFree && h.Holder == p.node.name },

@@ -53,6 +53,7 @@ func Run(cfg Config, logs *slog.Logger) Result {
 	}
 	w.end()
 	scheduler.Wait()
+	w.didAll("moved elsewhere", int64(w.checker.copied))
 	r := Result{Events: w.events, Roots: w.checker.roots, Log: w.bus.Log(), Err: err}
 	r.Steps, r.Trace = w.bus.Trace()
 	r.Ops, r.Unknown = w.history.Len()
@@ -116,8 +117,8 @@ func (w *World) settle() {
 
 // judge checks what is left: the store, and the history.
 func (w *World) judge() error {
-	root := manifest.NewRoot(bucket.NewCell(w.inner), w.chaos.Host(), nil)
-	c := &fsck.Checker{Root: root, Bucket: w.inner, Deep: true, Open: func(manifest.LocationID) (bucket.Bucket, error) { return w.inner, nil }}
+	p := placesOf(w.inner, w.chaos.Host())
+	c := &fsck.Checker{Root: p.Root(), Bucket: w.inner, Deep: true, Open: p.Open}
 	report, err := c.Run(context.Background())
 	if err != nil {
 		return err
@@ -155,12 +156,22 @@ func (w *World) create(shards []manifest.ShardID) error {
 	ctx := context.Background()
 	h := NewNode(w.ctx, w.bus, "init", w.cfg.Seed, 0, 0).Host()
 	cell := bucket.NewCell(w.inner)
-	if _, err := manifest.Create(ctx, cell, h, manifest.InitOptions{Shards: shards}); err != nil {
+	own := shards
+	if w.cfg.Located {
+		own = shards[:len(shards)-1]
+	}
+	if _, err := manifest.Create(ctx, cell, h, manifest.InitOptions{Shards: own}); err != nil {
 		return err
 	}
-	root := manifest.NewRoot(cell, h, nil)
+	p := placesOf(w.inner, h)
+	root := p.Root()
 	if _, _, err := root.Load(ctx); err != nil {
 		return err
+	}
+	if w.cfg.Located {
+		if err := w.createLocated(p, h, shards[len(shards)-1]); err != nil {
+			return err
+		}
 	}
 	spec, err := bson.Marshal(bson.D{{Key: "_id", Value: 1}})
 	if err != nil {

@@ -118,6 +118,7 @@ func (s *Store) later(label string, d time.Duration, do func()) {
 
 // written notes the effects that checks look at; it runs inside a step.
 func (s *Store) written(n *Node, key string, body []byte) {
+	key = keyOf(key)
 	isWAL := strings.HasPrefix(key, "wal/")
 	s.mu.Lock()
 	if isWAL {

@@ -343,9 +343,9 @@ func (w *World) collect() {
 	w.did("collector")
 	node := NewNode(w.ctx, w.bus, fmt.Sprintf("gc.%d", w.events["collector"]), w.cfg.Seed, 0, 0)
 	store := w.store.For(node)
+	p := placesOf(store, node.Host())
 	s := &gc.Sweeper{
-		Root: manifest.NewRoot(bucket.NewCell(store), node.Host(), nil), Bucket: withoutPins(store),
-		Open: func(manifest.LocationID) (bucket.Bucket, error) { return store, nil },
+		Root: p.Root(), Bucket: withoutPins(store), Open: p.Open,
 		Host: node.Host(), Courtesy: time.Second,
 	}
 	w.pauseCollector(node)
@@ -372,9 +372,9 @@ func (w *World) compact() {
 	w.did("compactor")
 	node := NewNode(w.ctx, w.bus, fmt.Sprintf("compact.%d", w.events["compactor"]), w.cfg.Seed, 0, 0)
 	store := w.store.For(node)
+	p := placesOf(store, node.Host())
 	r := rewrite.New(rewrite.Config{
-		Root: manifest.NewRoot(bucket.NewCell(store), node.Host(), nil), Host: node.Host(), Holder: node.name, Log: w.log(node),
-		Open: func(manifest.LocationID) (bucket.Bucket, error) { return store, nil },
+		Root: p.Root(), Host: node.Host(), Holder: node.name, Log: w.log(node), Open: p.Open,
 		Settings: rewrite.Settings{
 			Merge: plan.MergeSettings{Fan: 2, Refs: 3, Garbage: 0.1, Unused: 1},
 			// Requests that go side by side would wait for their turns in no order that a seed gives.
