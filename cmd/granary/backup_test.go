@@ -1,14 +1,8 @@
 package main
 
 import (
-	"context"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/granarydb/granary/chunkstore/bucket"
-	"github.com/granarydb/granary/manifest"
-	"github.com/granarydb/granary/manifest/host"
 )
 
 // A snapshot, a backup of it and one of now, and a cluster made of a backup, all by commands.
@@ -66,39 +60,5 @@ func TestBackupAndRestoreByCommands(t *testing.T) {
 		if _, code, err := granary(t, strings.Fields(c.args)...); code == 0 || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("granary %s: %v, want %q", c.args, err, c.want)
 		}
-	}
-}
-
-// Snapshots by a schedule: each ends by itself, after as many as are to be kept.
-func TestSnapshotsByASchedule(t *testing.T) {
-	store := newStore(t)
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
-	defer stop()
-	var out, log buffer
-	ended := make(chan error, 1)
-	go func() {
-		ended <- start(ctx, &out, &log, "snapshot", "schedule", "--every", "1100ms", "--keep", "2", "--store", store)
-	}()
-	root := manifest.NewRoot(bucket.NewCell(bucketOf(t, store)), host.System(), nil)
-	for s := (*manifest.State)(nil); s == nil || len(s.Pins()) < 2; {
-		var err error
-		if s, _, err = root.Load(ctx); err != nil {
-			t.Fatalf("%v: %s", err, log.String())
-		}
-		if err := host.System().Sleep(ctx, 50*time.Millisecond); err != nil {
-			t.Fatalf("%v: %s", err, log.String())
-		}
-	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	for _, p := range root.State().Pins() {
-		if left := time.Until(time.Unix(p.ExpiresAt, 0)); left > 3*time.Second {
-			t.Errorf("%q ends in %v", p.Name, left)
-		}
-	}
-	if !strings.Contains(out.String(), "Timestamp(0,") {
-		t.Errorf("printed: %s", out.String())
 	}
 }

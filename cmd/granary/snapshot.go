@@ -23,7 +23,8 @@ readConcern: { level: "snapshot", atClusterTime: Timestamp(...) }, also what was
    granary snapshot create monday --keep 168h --store dir:/srv/granary
    granary snapshot list --store dir:/srv/granary
    granary snapshot drop monday --store dir:/srv/granary
-   granary snapshot schedule --every 10m --keep 6 --store s3://prod/granary`,
+
+granary history makes them by itself.`,
 		Commands: []*cli.Command{
 			{
 				Name: "create", Usage: "make one", ArgsUsage: "NAME", ArgValidator: oneName,
@@ -32,17 +33,6 @@ readConcern: { level: "snapshot", atClusterTime: Timestamp(...) }, also what was
 					&cli.DurationFlag{Name: "keep", Usage: "give it up after this time; without, it stays until it is dropped"},
 				},
 				Action: createSnapshot,
-			},
-			{
-				Name: "schedule", Usage: "make one every so often, and keep the last",
-				Description: `Runs until it is stopped, beside the cluster. Reads at a time within the last --every times --keep
-are then possible as of the snapshot before it. Each ends by itself, also when this process has ended.`,
-				Flags: []cli.Flag{
-					storeFlag(), outputFlag(),
-					&cli.DurationFlag{Name: "every", Value: 10 * time.Minute, Validator: positive[time.Duration]("--every"), Usage: "the time between two"},
-					&cli.IntFlag{Name: "keep", Value: 6, Validator: positive[int]("--keep"), Usage: "how many there are at a time"},
-				},
-				Action: scheduleSnapshots,
 			},
 			{Name: "list", Usage: "the ones there are", Flags: []cli.Flag{storeFlag(), outputFlag()}, Action: listSnapshots},
 			{Name: "drop", Usage: "give one up", ArgsUsage: "NAME", ArgValidator: oneName, Flags: []cli.Flag{storeFlag()}, Action: dropSnapshot},
@@ -105,29 +95,6 @@ func createSnapshot(ctx context.Context, cmd *cli.Command) error {
 			return err
 		}
 		return printPins(cmd, pin)
-	})
-}
-
-// scheduleSnapshots makes snapshots until it is stopped. One that cannot be made now, as while the
-// store is away, is left out and said; what others there are is not its business.
-func scheduleSnapshots(ctx context.Context, cmd *cli.Command) error {
-	every, h := cmd.Duration("every"), host.System()
-	keep := every*time.Duration(cmd.Int("keep")) + every/2 // a little late is not too late
-	return withRouter(ctx, cmd, func(ctx context.Context, _ bucket.Bucket, r *router.Router) error {
-		for {
-			pin, err := r.CreateSnapshot(ctx, "at "+h.Wall().UTC().Format(time.RFC3339), keep, 0)
-			if ctx.Err() != nil {
-				return nil
-			}
-			if err != nil {
-				fmt.Fprintf(cmd.Root().ErrWriter, "no snapshot this time: %v\n", err)
-			} else if err := printPins(cmd, pin); err != nil {
-				return err
-			}
-			if h.Sleep(ctx, every) != nil {
-				return nil
-			}
-		}
 	})
 }
 
