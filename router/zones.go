@@ -227,6 +227,13 @@ func keepForLater(s *manifest.State, ns Namespace, z ZoneBounds) ([]manifest.Cha
 	return []manifest.Change{manifest.PutRecord{Record: manifest.Record{Kind: manifest.RecordZones, ID: ns.String(), Body: body}}}, nil
 }
 
+// ZonesOf are the zone ranges that a collection will have that is sharded by key now. Errors:
+// mongoerr BadValue for ranges that are none under that key.
+func ZonesOf(s *manifest.State, ns Namespace, key shardkey.Pattern) ([]manifest.ZoneRange, error) {
+	zones, _, err := zonesOfNew(s, ns, key)
+	return zones, err
+}
+
 // zonesOfNew are the zone ranges that were declared before the collection was sharded, and
 // the change that ends their record.
 func zonesOfNew(s *manifest.State, ns Namespace, key shardkey.Pattern) (zones []manifest.ZoneRange, changes []manifest.Change, err error) {

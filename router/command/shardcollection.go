@@ -31,10 +31,7 @@ func (s *Commands) shardCollection(ctx context.Context, c *call) (bson.Raw, erro
 	if v := c.value("splitPoints"); !absent(v) {
 		points = c.list("splitPoints", v)
 	}
-	if c.bool("presplitHashedZones") {
-		c.fail(mongoerr.New(mongoerr.InvalidOptions, "shardCollection: presplitHashedZones is not supported: chunks are cut at the ends of zone ranges without it; "+
-			"to cut the hashes within one as well give splitPoints: [{...}, ...]"))
-	}
+	presplit := c.bool("presplitHashedZones")
 	require, within := c.bool("requireShardKey"), c.bool(splitWithinKey)
 	if c.err == nil && spec == nil {
 		c.fail(missingField("shardCollection.key"))
@@ -46,7 +43,12 @@ func (s *Commands) shardCollection(ctx context.Context, c *call) (bson.Raw, erro
 	if err != nil {
 		return nil, err
 	}
-	if n.Points, err = s.initialPoints(ctx, c, n.Key, points, chunks); err != nil {
+	if presplit {
+		n.Points, err = s.zonePoints(ctx, c, ns, n.Key, points, chunks)
+	} else {
+		n.Points, err = s.initialPoints(ctx, c, n.Key, points, chunks)
+	}
+	if err != nil {
 		return nil, err
 	}
 	n.Only = len(points) > 0 || chunks > 0
@@ -111,6 +113,57 @@ func (s *Commands) initialPoints(ctx context.Context, c *call, key shardkey.Patt
 		chunks = int64(chunksPerShard * len(st.Shards()))
 	}
 	return shardkey.HashedInitialPoints(key, int(chunks)), nil
+}
+
+// zonePoints are where presplitHashedZones cuts a new collection: the hashes within each zone
+// range in even parts, for the shards of the zone. MongoDB's conditions: a hashed field, and ranges
+// that begin at the least value of it and of the fields behind.
+func (s *Commands) zonePoints(ctx context.Context, c *call, ns router.Namespace, key shardkey.Pattern, points []bson.Raw, chunks int64) ([]shardkey.Bound, error) {
+	at := slices.IndexFunc(key.Fields, func(f shardkey.Field) bool { return f.Hashed })
+	switch {
+	case at < 0:
+		return nil, mongoerr.New(mongoerr.InvalidOptions, "presplitHashedZones is only supported when the shard key has a hashed field")
+	case len(points) > 0:
+		return nil, mongoerr.New(mongoerr.InvalidOptions, "shardCollection: give splitPoints or presplitHashedZones, not both")
+	case chunks > initialChunkMax:
+		return nil, mongoerr.New(mongoerr.InvalidOptions, "shardCollection: a collection begins with at most %d chunks", initialChunkMax)
+	}
+	st, err := s.router.State(ctx, c.maxTime)
+	if err != nil {
+		return nil, err
+	}
+	zones, err := router.ZonesOf(st, ns, key)
+	if err == nil && len(zones) == 0 {
+		err = mongoerr.New(mongoerr.InvalidOptions, "presplitHashedZones needs zone ranges of %s: sh.updateZoneKeyRange(%q, MIN, MAX, ZONE) first", ns, ns.String())
+	}
+	if err != nil {
+		return nil, err
+	}
+	var cuts []shardkey.Bound
+	for _, z := range zones {
+		fields, err := z.MinBSON.Elements()
+		if err != nil {
+			return nil, err
+		}
+		var prefix []bson.RawValue
+		for i, f := range fields {
+			if i < at {
+				prefix = append(prefix, f.Value())
+			} else if f.Value().Type != bson.TypeMinKey {
+				return nil, mongoerr.New(mongoerr.InvalidOptions, "presplitHashedZones: the range of zone %s begins at %v; it must begin at MinKey in %s and in the fields behind it", z.Zone, z.MinBSON, key.Fields[at].Path)
+			}
+		}
+		parts := int64(chunksPerShard * len(st.ShardsOf(z.Zone)))
+		if chunks > 0 {
+			parts = (chunks + int64(len(zones)) - 1) / int64(len(zones))
+		}
+		for _, p := range shardkey.HashedInitialPoints(key, int(parts), prefix...) {
+			if z.Range.Contains(p.Key) {
+				cuts = append(cuts, p)
+			}
+		}
+	}
+	return cuts, nil
 }
 
 func splitPoints(key shardkey.Pattern, docs []bson.Raw) ([]shardkey.Bound, error) {
