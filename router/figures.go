@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -116,7 +117,7 @@ func figuresOf(g plan.Group) flushed {
 	seen := make(map[manifest.SegmentID]bool)
 	for _, t := range g.Targets {
 		f.rows += t.Chunk.Rows
-		f.Bytes += t.Chunk.Bytes
+		f.Bytes += documentBytes(t.Chunk)
 		for _, ref := range t.Chunk.Refs {
 			if !seen[ref.Segment] {
 				seen[ref.Segment] = true
@@ -125,6 +126,22 @@ func figuresOf(g plan.Group) flushed {
 		}
 	}
 	return f
+}
+
+// documentBytes is what of a chunk's bytes are documents, without the keys of their rows: exact
+// where all keys are as long as the first and the last.
+func documentBytes(c *manifest.Chunk) int64 {
+	var keys, all float64
+	for i := range c.Refs {
+		if r := &c.Refs[i]; r.Rows > 0 {
+			keys += float64(r.Rows) * float64(len(r.MinKey)+len(r.MaxKey)) / 2
+			all += float64(r.Bytes)
+		}
+	}
+	if all == 0 {
+		return c.Bytes
+	}
+	return int64(math.Round(float64(c.Bytes) * max(0, 1-keys/all)))
 }
 
 // counted makes Bytes those of n documents, n.

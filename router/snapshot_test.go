@@ -9,6 +9,7 @@ import (
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/router"
 	"github.com/granarydb/granary/router/routertest"
+	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 // A snapshot shows what was acknowledged before it, to every router, after every document was
@@ -90,6 +91,41 @@ func TestSnapshotsBesideOtherCommits(t *testing.T) {
 		}
 		if n := len(c.State().Pins()); n != len(pins) {
 			t.Errorf("%d pins, want %d", n, len(pins))
+		}
+	})
+}
+
+// The size of a collection is that of its documents: the keys of their rows are not in it.
+func TestFiguresAreOfDocuments(t *testing.T) {
+	in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
+		ctx := context.Background()
+		alternating(t, c)
+		if _, err := c.Router.CreateSnapshot(ctx, "flushed", 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		cur, err := c.Router.Find(ctx, ns, router.Query{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, n := int64(0), 0
+		for docs := []bson.Raw(nil); n == 0 || len(docs) > 0; {
+			if docs, err = cur.Batch(ctx, 100, 1<<20); err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range docs {
+				want, n = want+int64(len(d)), n+1
+			}
+		}
+		figures, err := c.Router.Figures(ctx, ns, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		have := int64(0)
+		for _, f := range figures {
+			have += f.Bytes
+		}
+		if have != want {
+			t.Errorf("%d bytes of %d documents, which have %d", have, n, want)
 		}
 	})
 }
