@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -192,13 +193,12 @@ func cutOff(t *testing.T, kind faultbucket.Kind, n int) (over bool) {
 	t.Helper()
 	inWorld(t, func(t *testing.T, w *world) {
 		p, c := relocated(w)
-		requests := 0
+		var requests atomic.Int64
 		cut := func(faultbucket.Call) faultbucket.Fault {
-			requests++
-			switch {
-			case requests <= n:
+			switch at := int(requests.Add(1)); {
+			case at <= n:
 				return faultbucket.Fault{}
-			case requests == n+1:
+			case at == n+1:
 				return faultbucket.Fault{Kind: kind}
 			}
 			return faultbucket.Fault{Kind: faultbucket.Before}
@@ -213,7 +213,7 @@ func cutOff(t *testing.T, kind faultbucket.Kind, n int) (over bool) {
 			Header: rpc.Header{Shard: "a", Collection: chunk.Collection}, Chunks: []manifest.ChunkAt{chunk.At()}, To: "eu",
 		})
 		cancel()
-		over = requests <= n
+		over = int(requests.Load()) <= n
 		p.kill()
 		q := w.process("q").holds("a", "eu")
 		c.wantRelocated()
