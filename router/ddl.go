@@ -40,6 +40,8 @@ type NewCollection struct {
 	Only    bool
 	Options bson.Raw
 	Indexes []manifest.Index
+	// Zones are its zone ranges; nil: those that were declared for its name.
+	Zones []manifest.ZoneRange
 	// SplitWithinKey lets one shard-key value span several chunks.
 	SplitWithinKey bool
 	// Again is the command to send again when this process dies while it writes the documents of
@@ -109,6 +111,9 @@ func (r *Router) creation(s *manifest.State, ns Namespace, n NewCollection) ([]m
 		var err error
 		if c.Zones, changes, err = zonesOfNew(s, ns, c.Key); err != nil {
 			return nil, err
+		}
+		if n.Zones != nil {
+			c.Zones = n.Zones
 		}
 	}
 	chunks, err := place(s, &c, n.Points, r.keptUntil(n.Points))
@@ -257,12 +262,12 @@ func emptiestFirst(s *manifest.State, zone string) []manifest.ShardID {
 func (r *Router) Drop(ctx context.Context, ns Namespace, maxTime time.Duration) (*manifest.Collection, error) {
 	ctx, a, cancel := r.begin(ctx, maxTime)
 	defer cancel()
-	gone, err := r.drop(ctx, a, func(s *manifest.State) ([]manifest.Change, []*manifest.Collection, error) {
+	gone, err := r.drop(ctx, a, func(s *manifest.State) (condemned, error) {
 		c := s.CollectionByName(ns.Database, ns.Collection)
 		if c == nil {
-			return nil, nil, mongoerr.New(mongoerr.NamespaceNotFound, "ns not found")
+			return condemned{}, mongoerr.New(mongoerr.NamespaceNotFound, "ns not found")
 		}
-		return nil, []*manifest.Collection{c}, nil
+		return condemned{gone: []*manifest.Collection{c}}, nil
 	})
 	if err != nil {
 		return nil, err
@@ -275,65 +280,18 @@ func (r *Router) Drop(ctx context.Context, ns Namespace, maxTime time.Duration) 
 func (r *Router) DropDatabase(ctx context.Context, db string, maxTime time.Duration) error {
 	ctx, a, cancel := r.begin(ctx, maxTime)
 	defer cancel()
-	_, err := r.drop(ctx, a, func(s *manifest.State) (more []manifest.Change, gone []*manifest.Collection, err error) {
+	_, err := r.drop(ctx, a, func(s *manifest.State) (x condemned, err error) {
 		for _, c := range s.Collections() {
 			if c.Database == db {
-				gone = append(gone, c)
+				x.gone = append(x.gone, c)
 			}
 		}
 		if _, ok := s.Record(manifest.RecordDatabase, db); ok {
-			more = append(more, manifest.DropRecord{Kind: manifest.RecordDatabase, ID: db})
+			x.with = append(x.with, manifest.DropRecord{Kind: manifest.RecordDatabase, ID: db})
 		}
-		return more, gone, nil
+		return x, nil
 	})
 	return err
-}
-
-// drop removes the collections that which names, together with its other changes. A cluster with a
-// history remembers them first.
-func (r *Router) drop(ctx context.Context, a *attempts, which func(*manifest.State) ([]manifest.Change, []*manifest.Collection, error)) (gone []*manifest.Collection, err error) {
-	gone, err = r.dropNow(ctx, a, which)
-	if errors.Is(err, errForgetful) {
-		if err = r.remember(ctx, a, "drop of "+names(gone)); err == nil {
-			gone, err = r.dropNow(ctx, a, which)
-		}
-	}
-	return gone, err
-}
-
-// errForgetful ends a drop of what the history does not have yet.
-var errForgetful = errors.New("the history does not have it")
-
-// names are the collection, or the database that all of them are of.
-func names(list []*manifest.Collection) string {
-	if len(list) == 1 {
-		return list[0].Namespace()
-	}
-	return "database " + list[0].Database
-}
-
-func (r *Router) dropNow(ctx context.Context, a *attempts, which func(*manifest.State) ([]manifest.Change, []*manifest.Collection, error)) (gone []*manifest.Collection, err error) {
-	owners := make(map[manifest.ShardID]manifest.CollectionID)
-	s, err := r.change(ctx, a, func(s *manifest.State) (changes []manifest.Change, err error) {
-		if changes, gone, err = which(s); err != nil {
-			return nil, err
-		}
-		if keep, _ := s.HistoryKept(); keep > 0 && len(gone) > 0 && !a.remembered {
-			return nil, errForgetful
-		}
-		clear(owners)
-		for _, c := range gone {
-			changes = append(changes, manifest.DropCollection{ID: c.ID})
-			for chunk := range s.Chunks(c.ID) {
-				owners[chunk.Shard] = c.ID
-			}
-		}
-		return changes, nil
-	})
-	if err == nil {
-		r.tell(ctx, a, s, owners)
-	}
-	return gone, err
 }
 
 // tell makes the owners of what was dropped see the root that shows it, so that no other

@@ -9,11 +9,9 @@ import (
 	"time"
 
 	"github.com/granarydb/granary/chunkstore/mongoerr"
-	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/manifest/shardkey"
-	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 // A collection comes back from a snapshot as a new one: with the shard key, the options, the
@@ -39,12 +37,6 @@ type Undropped struct {
 	Documents int64 // in a dry run as the root counts them
 }
 
-// Batches of an undrop.
-const (
-	undropDocs  = 1000
-	undropBytes = 8 << 20
-)
-
 // Undrop makes a collection of what a snapshot has of one, whether that was dropped since or not.
 // When it ends early, the new collection is there in part, and the error says so. Errors:
 // mongoerr NamespaceNotFound when no snapshot has it, NamespaceExists.
@@ -64,28 +56,41 @@ func (r *Router) Undrop(ctx context.Context, u Undrop) (Undropped, error) {
 		return Undropped{}, err
 	}
 	c := then.CollectionByName(u.From.Database, u.From.Collection)
-	d := Undropped{NS: u.As, Snapshot: pin}
-	n := NewCollection{Unique: c.Unique, Options: c.Options, Indexes: c.Indexes}
-	if c.Sharded {
-		n.Key = c.Key
-	}
-	for chunk := range then.Chunks(c.ID) {
-		d.Documents += chunk.Rows
-		if c.Sharded && len(chunk.Range.Min) > 0 {
-			n.Points = append(n.Points, shardkey.Bound{Key: chunk.Range.Min, BSON: chunk.MinBSON})
-		}
-	}
+	d := Undropped{NS: u.As, Snapshot: pin, Documents: rowsOf(then, c)}
 	if u.Dry {
 		return d, nil
 	}
-	if err := r.Create(ctx, u.As, n, u.MaxTime); err != nil {
+	if err := r.Create(ctx, u.As, likeThen(then, c), u.MaxTime); err != nil {
 		return Undropped{}, err
 	}
-	d.Documents, err = r.copyBack(ctx, u, pin.Version)
+	d.Documents, err = r.copyFrom(ctx, r.Snapshot(pin, then), u.From, u.As, u.MaxTime)
 	if err != nil {
 		return d, fmt.Errorf("%s has %d documents of the snapshot so far: drop it, and try again: %w", u.As, d.Documents, err)
 	}
 	return d, nil
+}
+
+// likeThen is a collection to create like one of the past, which may have been marked to be dropped.
+func likeThen(then *manifest.State, c *manifest.Collection) NewCollection {
+	n := NewCollection{Unique: c.Unique, Options: c.UserOptions(), Indexes: c.Indexes, SplitWithinKey: c.SplitWithinKey}
+	if !c.Sharded {
+		return n
+	}
+	n.Key, n.Zones = c.Key, c.Zones
+	for chunk := range then.Chunks(c.ID) {
+		if len(chunk.Range.Min) > 0 {
+			n.Points = append(n.Points, shardkey.Bound{Key: chunk.Range.Min, BSON: chunk.MinBSON})
+		}
+	}
+	return n
+}
+
+// rowsOf is how many documents a collection has, as the root counts them.
+func rowsOf(s *manifest.State, c *manifest.Collection) (n int64) {
+	for chunk := range s.Chunks(c.ID) {
+		n += chunk.Rows
+	}
+	return n
 }
 
 // lastSnapshotOf is the newest snapshot that has the collection, or the one that was named.
@@ -108,42 +113,6 @@ func (r *Router) lastSnapshotOf(ctx context.Context, now *manifest.State, u Undr
 		}
 	}
 	return manifest.Pin{}, nil, mongoerr.New(mongoerr.NamespaceNotFound, "no snapshot has %s; the ones there are: db.adminCommand({ listSnapshots: 1 })", u.From)
-}
-
-// copyBack writes the documents of the snapshot, and says how many were.
-func (r *Router) copyBack(ctx context.Context, u Undrop, at manifest.Version) (n int64, err error) {
-	cur, err := r.Find(ctx, u.From, Query{At: at, First: undropDocs, MaxTime: u.MaxTime})
-	if err != nil {
-		return 0, err
-	}
-	defer cur.Close(context.WithoutCancel(ctx))
-	for {
-		docs, err := cur.Batch(ctx, undropDocs, undropBytes)
-		if err != nil || len(docs) == 0 {
-			return n, err
-		}
-		if err := r.insertAll(ctx, u, docs); err != nil {
-			return n, err
-		}
-		n += int64(len(docs))
-	}
-}
-
-func (r *Router) insertAll(ctx context.Context, u Undrop, docs []bson.Raw) error {
-	ws := Writes{Statements: make([]Statement, len(docs)), MaxTime: u.MaxTime}
-	for i, d := range docs {
-		ws.Statements[i] = Statement{Kind: rpc.Insert, Doc: d, Stmt: int32(i)}
-	}
-	results, err := r.Write(ctx, u.As, ws)
-	if err != nil {
-		return err
-	}
-	for i := range results {
-		if e := results[i].Err; e != nil {
-			return e
-		}
-	}
-	return nil
 }
 
 // Dropped is a collection that a snapshot has and the cluster has no more.
