@@ -62,6 +62,20 @@ func (x condemned) owners(s *manifest.State) map[manifest.ShardID]manifest.Colle
 	return owners
 }
 
+// dropsMany is from how many segments on a drop makes a pin although no history is kept: more than
+// this might push others out of the root's list of dropped segments, and GC knows them by the pin.
+const dropsMany = manifest.DroppedEntries / 2
+
+// segments counts the references of the collections.
+func (x condemned) segments(s *manifest.State) (n int) {
+	for _, c := range x.gone {
+		for chunk := range s.Chunks(c.ID) {
+			n += len(chunk.Refs)
+		}
+	}
+	return n
+}
+
 // errForgetful ends a drop of what the history does not have yet.
 var errForgetful = errors.New("the history does not have it")
 
@@ -74,7 +88,7 @@ func (r *Router) drop(ctx context.Context, a *attempts, which func(*manifest.Sta
 		if x, err = which(s); err != nil {
 			return nil, err
 		}
-		if keep, _ := s.HistoryKept(); keep > 0 && len(x.gone) > 0 {
+		if keep, _ := s.HistoryKept(); len(x.gone) > 0 && (keep > 0 || x.segments(s) >= dropsMany) {
 			return nil, errForgetful
 		}
 		owners = x.owners(s)

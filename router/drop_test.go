@@ -8,8 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/granarydb/granary/chunkstore/bucket/faultbucket"
+	"github.com/granarydb/granary/chunkstore/bucket/layer"
 	"github.com/granarydb/granary/chunkstore/mongoerr"
 	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/manifesttest"
 	"github.com/granarydb/granary/router"
 	"github.com/granarydb/granary/router/routertest"
 )
@@ -18,7 +21,10 @@ import (
 // not and also beside it, without a snapshot; so does one of a database. Other collections are not
 // touched, and nothing is marked afterwards.
 func TestADropIsTakenBackToTheLastWrite(t *testing.T) {
-	in(t, routertest.Options{}, func(t *testing.T, c *routertest.Cluster) {
+	slow := faultbucket.Rules(manifesttest.Host(1), faultbucket.Rule{
+		Verbs: []layer.Verb{layer.Put}, Prefix: "seg/", Fault: faultbucket.Fault{Kind: faultbucket.Slow, Delay: 20 * time.Millisecond},
+	})
+	in(t, routertest.Options{Plan: slow}, func(t *testing.T, c *routertest.Cluster) { // writes go on while segments are stored
 		ctx := context.Background()
 		alternating(t, c)
 		set(t, c, manifest.HistorySetting(time.Hour, time.Minute))

@@ -112,6 +112,9 @@ func dataOf(s *manifest.State) uint64 {
 	return h.Sum64()
 }
 
+// forGC is for how long a moment stays that only GC needs: as long as what is dropped waits anyway.
+const forGC = 15 * time.Minute
+
 // remember makes a moment before something is removed.
 func (r *Router) remember(ctx context.Context, a *attempts, what string) error {
 	s, err := a.state(ctx)
@@ -119,7 +122,10 @@ func (r *Router) remember(ctx context.Context, a *attempts, what string) error {
 		return err
 	}
 	keep, _ := s.HistoryKept()
-	_, err = r.moment(ctx, max(keep, manifest.HistoryKeepMin), "before "+what, a.left())
+	if keep == 0 {
+		keep = forGC
+	}
+	_, err = r.moment(ctx, keep, "before "+what, a.left())
 	if a.remembered = err == nil; err != nil {
 		return fmt.Errorf("nothing was dropped, since the history could not keep what there is: %w", err)
 	}

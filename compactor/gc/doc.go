@@ -13,6 +13,11 @@
 //     referenced, so it never will be.
 //   - an orphan: a segment that nothing refers to and nothing dropped, and whose creator is
 //     not registered. What a killed flush, job or direct commit has left behind.
+//   - what only a pin referred to that has gone, when it is not on the list of dropped segments:
+//     a drop of more than the list holds makes a pin for a while, whose copy tells of the rest.
+//
+// Pages of chunk lists that no root refers to go as well: in other locations, where every commit
+// writes one, by each sweep, and in the cluster's own bucket by the look for orphans.
 //
 // A job that gave a collection another key, and of which nothing is heard for ten minutes, is
 // ended: it keeps dropped segments from being deleted, and it left some of its own.

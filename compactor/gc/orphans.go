@@ -16,6 +16,8 @@ type Orphans struct {
 	// refers to nor a pin, and that were not dropped either: these wait for Sweep.
 	Segments, Bytes   int64
 	Found, FoundBytes int64
+	// Pages are parts of old roots that nothing refers to any more and that went, or would.
+	Pages int64
 	// Deleted went; in a dry look, they would. The rest of Found stays: whoever made them may
 	// still commit them.
 	Deleted, DeletedBytes int64
@@ -33,8 +35,8 @@ type orphan struct {
 }
 
 // Orphans looks for segments that were uploaded and never committed, and deletes those whose
-// creators can commit nothing any more, or only counts them when dry. It lists all segments: it
-// is for now and then.
+// creators can commit nothing any more, or only counts them when dry; and for pages of old roots. It
+// lists all segments: it is for now and then.
 //
 // The root is read after the listing. What it and all pins do not refer to then, and whose
 // creator it shows as not registered, no root will ever refer to: an epoch or a job that is over
@@ -65,7 +67,9 @@ func (s *Sweeper) Orphans(ctx context.Context, dry bool) (o Orphans, err error) 
 			return o, err
 		}
 	}
-	return o, nil
+	o.Pages, err = w.ownPages(ctx)
+	o.Left = o.Left || w.Left
+	return o, err
 }
 
 // orphansAt is Orphans in one location.

@@ -13,8 +13,8 @@ import (
 // them since the last sweep, if the root has not moved.
 //
 // A page is garbage when a root that was read after the listing, no pin in it, and not the newest
-// copy of the root refers to it, and that root is newer than the page's base: the one commit that could bring a reference
-// to it was planned on its base, and never lands any more.
+// copy of the root refers to it, and that root is newer than the page's base: the one commit that
+// could bring a reference to it was planned on its base, and never lands any more.
 func (w *sweep) pages(ctx context.Context, root *manifest.State) error {
 	if !root.Spread() || w.paged == root.Version() {
 		return nil
@@ -59,6 +59,36 @@ func (w *sweep) pages(ctx context.Context, root *manifest.State) error {
 	return nil
 }
 
+// ownPages is pages in the cluster's own bucket, where most ride in the root: it is part of the look
+// for orphans. None waits for a while: who is reading an older root, and misses one, reads the root
+// again, and that is at least the one by which it went.
+func (w *sweep) ownPages(ctx context.Context) (deleted int64, err error) {
+	keys, err := pageKeys(ctx, w.Bucket)
+	if err != nil {
+		return 0, fmt.Errorf("gc: %w", err)
+	}
+	root, _, err := w.Root.Load(ctx)
+	if err != nil || len(keys) == 0 {
+		return 0, err
+	}
+	if err := w.history(ctx, root); err != nil {
+		return 0, err
+	}
+	used, now, err := w.used(ctx)
+	if err != nil || used == nil {
+		return 0, err
+	}
+	var garbage []string
+	for _, key := range keys {
+		if base, ok := manifest.PageBase(key); ok && base < now && !used[0][key] {
+			garbage = append(garbage, key)
+		}
+	}
+	before := w.Deleted
+	_, err = w.delete(ctx, w.Bucket, garbage, w.budget)
+	return int64(w.Deleted - before), err
+}
+
 // pageKeys lists the pages of a location.
 func pageKeys(ctx context.Context, b bucket.Bucket) (keys []string, err error) {
 	after := ""
@@ -76,8 +106,8 @@ func pageKeys(ctx context.Context, b bucket.Bucket) (keys []string, err error) {
 	}
 }
 
-// used are the pages that the root, the pins and the newest copy of the root refer to, by location,
-// and the root's version; nil when there is a newer copy by now.
+// used are the pages that the root, the pins and the newest copy of the root refer to, by
+// location, and the root's version; nil when there is a newer copy by now.
 func (w *sweep) used(ctx context.Context) (map[manifest.LocationID]map[string]bool, manifest.Version, error) {
 	root, _, err := w.Root.Load(ctx)
 	if err != nil {

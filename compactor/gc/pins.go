@@ -2,10 +2,12 @@ package gc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/granarydb/granary/manifest"
+	"github.com/granarydb/granary/manifest/errkind"
 )
 
 // pins gives up pins that are over, and deletes the copies of those that were given up. They
@@ -78,10 +80,81 @@ func (w *sweep) copies(ctx context.Context) (left bool, err error) {
 	}
 	var keys []string
 	for _, o := range page {
-		if !named[o.Key] {
-			keys = append(keys, o.Key)
+		if named[o.Key] {
+			continue
 		}
+		if done, err := w.alone(ctx, root, o.Key); err != nil || !done {
+			return true, err
+		}
+		keys = append(keys, o.Key)
 	}
 	done, err := w.delete(ctx, w.Bucket, keys, w.budget)
 	return done < len(keys), err
+}
+
+// alone deletes the segments that only a pin referred to which has gone, and that the root does not
+// list as dropped: more were dropped at once than its list holds. They were referenced once, so
+// nobody ever refers to them again, whether or not their creator is at work. false: they have to
+// wait, and the copy of the pin with them.
+func (w *sweep) alone(ctx context.Context, root *manifest.State, key string) (done bool, err error) {
+	then, err := w.Root.Copy(ctx, key)
+	if errors.Is(err, errkind.NotFound) || errors.Is(err, errkind.Corrupt) {
+		return true, nil // what it alone had is for the look for orphans
+	}
+	if err != nil {
+		return false, fmt.Errorf("gc: read a pin that has gone: %w", err)
+	}
+	left := references([]*manifest.State{then})
+	without := func(used map[manifest.SegmentID]bool) {
+		for id := range used {
+			delete(left, id)
+		}
+	}
+	without(references([]*manifest.State{root}))
+	for _, d := range root.Dropped() {
+		delete(left, d.Segment)
+	}
+	if len(left) == 0 {
+		return true, nil
+	}
+	if rewrites(root, w.Host.Wall().UnixMilli()) {
+		return false, nil
+	}
+	roots, err := w.withPins(ctx, root)
+	if err != nil {
+		return false, err
+	}
+	without(references(roots[1:]))
+	if w.copied != nil {
+		kept, err := w.Root.Copy(ctx, manifest.HistoryKey(w.copied.Version()))
+		if err != nil {
+			return false, fmt.Errorf("gc: read the newest copy of the root: %w", err)
+		}
+		without(references([]*manifest.State{kept}))
+	}
+	return w.deleteLeft(ctx, then, left)
+}
+
+// deleteLeft deletes those segments of a state that are left.
+func (w *sweep) deleteLeft(ctx context.Context, s *manifest.State, left map[manifest.SegmentID]bool) (done bool, err error) {
+	keys := make(map[manifest.LocationID][]string)
+	for c := range s.AllChunks() {
+		for i := range c.Refs {
+			if r := &c.Refs[i]; left[r.Segment] {
+				delete(left, r.Segment)
+				keys[r.Location] = append(keys[r.Location], r.Segment.Key())
+				w.report(Verdict{Key: r.Segment.Key(), Bytes: int64(r.Size), Delete: true, Why: "only a snapshot referred to it that has ended"})
+			}
+		}
+	}
+	for at, list := range keys {
+		b, err := w.at(at)
+		if err != nil {
+			return false, fmt.Errorf("gc: location %d: %w", at, err)
+		}
+		if n, err := w.delete(ctx, b, list, w.budget); err != nil || n < len(list) {
+			return false, err
+		}
+	}
+	return true, nil
 }

@@ -63,6 +63,8 @@ func (w *sweep) explained(key string) {
 	case w.Report == nil || strings.HasPrefix(key, "seg/"):
 	case strings.HasPrefix(key, "wal/"):
 		w.report(Verdict{Key: key, Delete: true, Why: "the floor of its shard covers it: its records are in segments"})
+	case strings.HasPrefix(key, manifest.PagePrefix):
+		w.report(Verdict{Key: key, Delete: true, Why: "no root that can be read refers to this part of a chunk list, and the commit that could has not come"})
 	default:
 		w.report(Verdict{Key: key, Delete: true, Why: "nothing in the root names it any more"})
 	}
