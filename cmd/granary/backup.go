@@ -53,25 +53,6 @@ func parallelFlag() cli.Flag {
 	return &cli.IntFlag{Name: "parallel", Value: 4, Validator: positive[int]("--parallel"), Usage: "objects copied at once, each in memory as a whole"}
 }
 
-func restoreCommand() *cli.Command {
-	return &cli.Command{
-		Name:  "restore",
-		Usage: "make a cluster of a backup",
-		Description: `Into a store that has no cluster. Then start granary local, or writers and routers, on it.
-
-   granary restore --from dir:/mnt/backups --name 2026-12-01T020000Z --store dir:./restored
-   granary fsck --store dir:./restored --deep`,
-		Flags: []cli.Flag{
-			storeFlag(), outputFlag(),
-			&cli.StringFlag{Name: "from", Required: true, Usage: "the store of the backups"},
-			&cli.StringFlag{Name: "name", Required: true, Usage: "the backup; granary backup --to STORE --list shows them"},
-			&cli.BoolFlag{Name: "dry-run", Usage: "say what would be copied"},
-			parallelFlag(),
-		},
-		Action: runRestore,
-	}
-}
-
 // backupStore opens the store of the backups.
 func backupStore(ctx context.Context, cmd *cli.Command, h host.Host) (bucket.Bucket, error) {
 	if cmd.String("to") == "" {
@@ -221,41 +202,4 @@ func printBackups(ctx context.Context, cmd *cli.Command, to bucket.Bucket) error
 		fmt.Fprintf(t, "%s\t%s\n", b.Name, time.UnixMilli(b.Millis).UTC().Format(time.RFC3339))
 	}
 	return t.Flush()
-}
-
-func runRestore(ctx context.Context, cmd *cli.Command) error {
-	h := host.System()
-	from, err := otherStore(ctx, cmd, "from", h)
-	if err != nil {
-		return err
-	}
-	defer from.Close()
-	plan, err := backup.Open(ctx, from, cmd.String("name"))
-	if errors.Is(err, errkind.NotFound) {
-		return fmt.Errorf("--from %s has no backup %q; the ones there are: granary backup --to %s --list", cmd.String("from"), cmd.String("name"), cmd.String("from"))
-	}
-	if err != nil {
-		return err
-	}
-	to, err := openStore(ctx, cmd, h)
-	if err != nil {
-		return err
-	}
-	defer to.Close()
-	if _, err := to.Head(ctx, manifest.RootKey); !errors.Is(err, errkind.NotFound) {
-		if err != nil {
-			return err
-		}
-		return fmt.Errorf("%s holds a cluster already: restore into another store, such as --store dir:./restored", cmd.String("store"))
-	}
-	r, err := copyPlan(ctx, cmd, from, to, plan)
-	if err != nil {
-		return err
-	}
-	if !cmd.Bool("dry-run") {
-		if _, err := backup.Restore(ctx, to, h, plan); err != nil {
-			return err
-		}
-	}
-	return printCopied(cmd, "restored", cmd.String("name"), plan, r)
 }

@@ -36,6 +36,9 @@ func TestBackupAndRestoreByCommands(t *testing.T) {
 		t.Errorf("prune: %s", out)
 	}
 	ok(t, "restore", "--from", backups, "--name", "two", "--store", "dir:"+t.TempDir())
+	if out := ok(t, "restore", "--all", "--replace", "--from", backups, "--name", "two", "--store", store, "-o", "json"); !strings.Contains(out, `"collections": []`) {
+		t.Errorf("restored in place: %s", out)
+	}
 	if out := ok(t, "undrop", "--list", "--store", store, "-o", "json"); strings.TrimSpace(out) != "[]" {
 		t.Errorf("dropped: %s", out)
 	}
@@ -56,6 +59,13 @@ func TestBackupAndRestoreByCommands(t *testing.T) {
 		{"backup --store " + store + " --to " + backups + " --snapshot none", "granary snapshot list"},
 		{"restore --from " + backups + " --name three --store " + restored + "2", "--list"},
 		{"restore --from " + backups + " --name two --store " + restored, "holds a cluster already"},
+		{"restore --store " + store, "--from STORE --name BACKUP, or --at SNAPSHOT or TIME"},
+		{"restore --store " + store + " --from " + backups, "--name BACKUP go together"},
+		{"restore --store " + store + " --at s", "or --all"},
+		{"restore --store " + store + " --at s --all", "granary snapshot list"},
+		{"restore --store " + store + " --at 2020-01-01T00:00:00Z --all", "granary history --keep 24h"},
+		{"restore --store " + store + " --at s --all --as a.b", "--as goes with --ns"},
+		{"restore --store " + store + " --from " + backups + " --name two --ns a.b", "a.b is not in it"},
 	} {
 		if _, code, err := granary(t, strings.Fields(c.args)...); code == 0 || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("granary %s: %v, want %q", c.args, err, c.want)
