@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/granarydb/granary/chunkstore/mongoerr"
@@ -155,4 +157,27 @@ func MomentOf(s *manifest.State, t time.Time) (manifest.Pin, error) {
 	oldest, _ := list[0].Moment()
 	return manifest.Pin{}, mongoerr.New(mongoerr.SnapshotUnavailable,
 		"nothing is kept of %s: the oldest moment is of %s", t.UTC().Format(time.RFC3339), oldest.UTC().Format(time.RFC3339))
+}
+
+// PinOf is the snapshot that a person means: the newest of a name or, for a time (RFC 3339), the
+// newest that says its time and is not younger. Errors: mongoerr SnapshotUnavailable and BadValue,
+// with what there is.
+func PinOf(s *manifest.State, name string) (found manifest.Pin, err error) {
+	if t, err := time.Parse(time.RFC3339, name); err == nil {
+		return MomentOf(s, t)
+	}
+	var names []string
+	for _, p := range s.Pins() {
+		if names = append(names, p.Name); p.Name == name && p.Version > found.Version {
+			found = p
+		}
+	}
+	switch {
+	case found.Version != 0:
+		return found, nil
+	case len(names) == 0:
+		return found, mongoerr.New(mongoerr.BadValue, "there is no snapshot %q, and no other: granary snapshot create %s makes one of now", name, name)
+	}
+	slices.Sort(names)
+	return found, mongoerr.New(mongoerr.BadValue, "there is no snapshot %q; the ones there are: %s", name, strings.Join(names, ", "))
 }

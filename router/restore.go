@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -83,19 +82,11 @@ func readChunk(ctx context.Context, store *reader.Store, chunk *manifest.Chunk, 
 	return put(docs)
 }
 
-// SnapshotNamed finds a snapshot to restore from, by its name or as the newest that is not younger
-// than a time. Errors: mongoerr SnapshotUnavailable, BadValue when there is none of that name.
-func (r *Router) SnapshotNamed(ctx context.Context, name string, at time.Time, maxTime time.Duration) (pin manifest.Pin, src Source, err error) {
+// SnapshotOf finds a snapshot to restore from; see PinOf.
+func (r *Router) SnapshotOf(ctx context.Context, name string, maxTime time.Duration) (pin manifest.Pin, src Source, err error) {
 	s, err := r.State(ctx, maxTime)
-	if err != nil {
-		return pin, src, err
-	}
-	if name == "" {
-		pin, err = MomentOf(s, at)
-	} else if i := slices.IndexFunc(s.Pins(), func(p manifest.Pin) bool { return p.Name == name }); i >= 0 {
-		pin = s.Pins()[i]
-	} else {
-		err = mongoerr.New(mongoerr.BadValue, "there is no snapshot %q; the ones there are: granary snapshot list", name)
+	if err == nil {
+		pin, err = PinOf(s, name)
 	}
 	if err != nil {
 		return pin, src, err

@@ -32,7 +32,7 @@ func TestCollectionsAreRestoredInPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		write(t, c.Router, many(updateOf(t, `{}`, `{"$set": {"v": "wrong"}}`)))
-		_, src, err := c.Router.SnapshotNamed(ctx, "s", time.Time{}, 0)
+		_, src, err := c.Router.SnapshotOf(ctx, "s", 0)
 		if err != nil {
 			t.Fatal(err)
 		}

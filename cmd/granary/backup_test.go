@@ -62,7 +62,7 @@ func TestBackupAndRestoreByCommands(t *testing.T) {
 		{"restore --store " + store, "--from STORE --name BACKUP, or --at SNAPSHOT or TIME"},
 		{"restore --store " + store + " --from " + backups, "--name BACKUP go together"},
 		{"restore --store " + store + " --at s", "or --all"},
-		{"restore --store " + store + " --at s --all", "granary snapshot list"},
+		{"restore --store " + store + " --at s --all", "granary snapshot create s"},
 		{"restore --store " + store + " --at 2020-01-01T00:00:00Z --all", "granary history --keep 24h"},
 		{"restore --store " + store + " --at s --all --as a.b", "--as goes with --ns"},
 		{"restore --store " + store + " --from " + backups + " --name two --ns a.b", "a.b is not in it"},

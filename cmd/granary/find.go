@@ -8,13 +8,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/localstack"
-	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/router"
 	"github.com/urfave/cli/v3"
 )
@@ -157,37 +154,16 @@ func query(ctx context.Context, cmd *cli.Command, w *lines) error {
 	}
 	if name := cmd.String("at"); name != "" {
 		return withReading(ctx, cmd, func(ctx context.Context, b bucket.Bucket, r *localstack.Router) error {
-			at, err := snapshotOf(r.Root.State(), name)
+			pin, err := router.PinOf(r.Root.State(), name)
 			if err != nil {
 				return err
 			}
+			at := pin.Version
 			find = append(find, fmt.Sprintf(`"readConcern": {"level": "snapshot", "atClusterTime": {"$timestamp": {"t": %d, "i": %d}}}`, at>>32, uint32(at)))
 			return read(ctx, b, r)
 		})
 	}
 	return withServing(ctx, cmd, read)
-}
-
-// snapshotOf is the version of the newest snapshot of a name or, for a time, before it.
-func snapshotOf(s *manifest.State, name string) (at manifest.Version, err error) {
-	if t, err := time.Parse(time.RFC3339, name); err == nil {
-		pin, err := router.MomentOf(s, t)
-		return pin.Version, err
-	}
-	var names []string
-	for _, p := range s.Pins() {
-		if names = append(names, p.Name); p.Name == name {
-			at = max(at, p.Version)
-		}
-	}
-	switch {
-	case at != 0:
-		return at, nil
-	case len(names) == 0:
-		return 0, fmt.Errorf("there is no snapshot %q, and no other: granary snapshot create %s makes one of now", name, name)
-	}
-	slices.Sort(names)
-	return 0, fmt.Errorf("there is no snapshot %q; the ones there are: %s", name, strings.Join(names, ", "))
 }
 
 // readAll sends a find, given by its fields, and follows the cursor to its end. A collection that

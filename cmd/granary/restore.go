@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"text/tabwriter"
-	"time"
 
 	"github.com/granarydb/granary/chunkstore/backup"
 	"github.com/granarydb/granary/chunkstore/bucket"
@@ -71,12 +70,7 @@ func runRestore(ctx context.Context, cmd *cli.Command) error {
 		if cmd.IsSet("from") {
 			return restoreBackup(ctx, cmd, r, x)
 		}
-		name := cmd.String("at")
-		at, err := time.Parse(time.RFC3339, name)
-		if err == nil {
-			name = ""
-		}
-		pin, src, err := r.SnapshotNamed(ctx, name, at, 0)
+		pin, src, err := r.SnapshotOf(ctx, cmd.String("at"), 0)
 		if err != nil {
 			return err
 		}
