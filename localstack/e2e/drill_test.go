@@ -154,7 +154,7 @@ func TestWhatIsLostIsHealedOrNamed(t *testing.T) {
 		t.Fatalf("backup: %s", out)
 	}
 
-	named := d.namedLoss(d.keys("seg/")[0])
+	named := d.namedLoss(d.referenced())
 	ids := d.ids(store)
 	for id := range 200 {
 		if ids[id] == named(id) {
@@ -174,6 +174,22 @@ func TestWhatIsLostIsHealedOrNamed(t *testing.T) {
 		t.Errorf("restored: %d documents of 200", len(ids))
 	}
 	fsck(t, store)
+}
+
+// referenced is a segment that the root refers to.
+func (d *catastrophe) referenced() string {
+	d.t.Helper()
+	s, _, err := manifest.NewRoot(bucket.NewCell(d.bucket), host.System(), nil).Load(d.t.Context())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for c := range s.AllChunks() {
+		if len(c.Refs) > 0 {
+			return c.Refs[0].Segment.Key()
+		}
+	}
+	d.t.Fatal("no segment is referred to")
+	return ""
 }
 
 // namedLoss loses an object, and returns which documents a repair names, which gives them up when it
