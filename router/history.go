@@ -44,7 +44,7 @@ func (r *Router) KeepHistory(ctx context.Context, mine func() bool) error {
 		if s := r.root.State(); s != nil {
 			if keep, every := s.HistoryKept(); keep > 0 && mine() {
 				pause = min(pause, every/2)
-				if err := r.momentDue(ctx, keep, every, &last); err != nil && ctx.Err() == nil {
+				if err := r.momentDue(ctx, s, &last); err != nil && ctx.Err() == nil {
 					r.log.Warn("no moment of the history was kept, the next try is soon", "cause", err)
 				}
 			}
@@ -55,12 +55,10 @@ func (r *Router) KeepHistory(ctx context.Context, mine func() bool) error {
 	}
 }
 
-// momentDue makes a moment when the last is old enough and something has changed since.
-func (r *Router) momentDue(ctx context.Context, keep, every time.Duration, last *lastMoment) error {
-	s, err := r.State(ctx, 0)
-	if err != nil {
-		return err
-	}
+// momentDue makes a moment when the last is old enough and something has changed since. As long as
+// that is not so it asks for nothing.
+func (r *Router) momentDue(ctx context.Context, s *manifest.State, last *lastMoment) error {
+	keep, every := s.HistoryKept()
 	if list := s.Moments(); len(list) > 0 {
 		newest := list[len(list)-1]
 		// One of a clock far ahead of this one is no reason to wait for that time.

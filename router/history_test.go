@@ -29,9 +29,13 @@ func TestAClusterRemembers(t *testing.T) {
 		_, err := c.Router.SnapshotAt(ctx, begin, 0)
 		wantCode(t, err, mongoerr.SnapshotUnavailable)
 		set(t, c, manifest.HistorySetting(24*time.Hour, time.Minute))
-		if _, err := c.Router.State(ctx, 0); err != nil {
-			t.Fatal(err)
-		}
+		watched := make(chan struct{})
+		go func() { // as a process that holds shards does
+			defer close(watched)
+			for c.Host.Sleep(ctx, 5*time.Second) == nil {
+				_, _ = c.Router.State(ctx, 0)
+			}
+		}()
 		change := func(v string) { write(t, c.Router, many(updateOf(t, `{}`, `{"$set": {"v": "`+v+`"}}`))) }
 		change("first")
 		time.Sleep(10 * time.Minute) // one moment, however often it is looked
@@ -77,6 +81,7 @@ func TestAClusterRemembers(t *testing.T) {
 			t.Errorf("moments: %+v", list)
 		}
 		stop()
+		<-watched
 		if err := <-kept; err != nil {
 			t.Error(err)
 		}
