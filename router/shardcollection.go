@@ -68,7 +68,8 @@ func (r *Router) shardCollection(ctx context.Context, ns Namespace, n NewCollect
 // wants it. Switches that n does not ask for may be on.
 func (n *NewCollection) alreadySharded(c *manifest.Collection) error {
 	if !c.Key.Equal(n.Key) || c.Unique != n.Unique {
-		return mongoerr.New(alreadyInitialized, "sharding already enabled for collection %s with the key %s and unique: %t; sh.reshardCollection gives it another key", c.Namespace(), c.Key, c.Unique)
+		return mongoerr.New(mongoerr.AlreadyInitialized, "sharding already enabled for collection %s with the key %s and unique: %t, asked for were %s and unique: %t: sh.reshardCollection(%q, %s, %t) changes it",
+			c.Namespace(), c.Key, c.Unique, n.Key, n.Unique, c.Namespace(), n.Key, n.Unique)
 	}
 	asked, off := manifest.Collection{Options: n.Options}, ""
 	switch {
@@ -79,12 +80,9 @@ func (n *NewCollection) alreadySharded(c *manifest.Collection) error {
 	default:
 		return nil
 	}
-	return mongoerr.New(alreadyInitialized, "sharding already enabled for collection %s, without %s: db.getSiblingDB(%q).runCommand({ collMod: %q, %s: true }) switches it on",
+	return mongoerr.New(mongoerr.AlreadyInitialized, "sharding already enabled for collection %s, without %s: db.getSiblingDB(%q).runCommand({ collMod: %q, %s: true }) switches it on",
 		c.Namespace(), off, c.Database, c.Name, off)
 }
-
-// alreadyInitialized is MongoDB's code for a collection that is sharded otherwise.
-const alreadyInitialized mongoerr.Code = 23
 
 func (r *Router) createSharded(ctx context.Context, a *attempts, ns Namespace, n NewCollection) error {
 	_, err := r.change(ctx, a, func(s *manifest.State) ([]manifest.Change, error) {
