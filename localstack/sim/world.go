@@ -342,10 +342,10 @@ func (w *World) toHolder(id manifest.ShardID, holder string, do func(context.Con
 func (w *World) collect() {
 	w.did("collector")
 	node := NewNode(w.ctx, w.bus, fmt.Sprintf("gc.%d", w.events["collector"]), w.cfg.Seed, 0, 0)
-	store := w.store.For(node)
+	store := withoutPins(w.store.For(node))
 	p := placesOf(store, node.Host())
 	s := &gc.Sweeper{
-		Root: p.Root(), Bucket: withoutPins(store), Open: p.Open,
+		Root: p.Root(), Bucket: store, Open: p.Open,
 		Host: node.Host(), Courtesy: time.Second,
 	}
 	w.pauseCollector(node)
