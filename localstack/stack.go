@@ -111,7 +111,7 @@ func (o Options) withDefaults() Options {
 		o.CollectEvery = 30 * time.Second
 	}
 	if o.HistoryEvery == 0 {
-		o.HistoryEvery = time.Minute
+		o.HistoryEvery = manifest.HistoryEveryDefault
 	}
 	if o.UpkeepEvery == 0 {
 		o.UpkeepEvery = time.Second

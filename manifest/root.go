@@ -47,6 +47,10 @@ type Root struct {
 	stats counters
 }
 
+// HistoryEveryDefault is the time between two copies of the root that the processes of a cluster
+// leave. One that commits and leaves none looks, to GC, as if nobody did.
+const HistoryEveryDefault = time.Minute
+
 // RootOptions are the settings of a Root; nil and zero fields mean the defaults.
 type RootOptions struct {
 	// Observe, when not nil, is an observer from the start (see AddObserver).

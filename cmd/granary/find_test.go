@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/granarydb/granary/manifest"
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
@@ -46,6 +47,8 @@ func TestFindAndExport(t *testing.T) {
 	if want := `{"_id":{"$numberInt":"3"},"n":{"$numberLong":"3"}}` + "\n"; err != nil || strings.Count(string(text), "\n") != 250 || !strings.Contains(string(text), want) {
 		t.Errorf("exported: %v, %d lines", err, strings.Count(string(text), "\n"))
 	}
+	alone := newStore(t) // nobody but commands commits here
+	ok(t, "history", "--keep", "1h", "--store", alone)
 	if out := ok(t, "history", "--keep", "1h", "--store", store, "--dry-run"); !strings.Contains(out, "nothing was changed; it would be: a moment every 10m0s") {
 		t.Errorf("dry run: %s", out)
 	}
@@ -67,6 +70,9 @@ func TestFindAndExport(t *testing.T) {
 		t.Errorf("undropped: %s", out)
 	}
 	ok(t, "history", "--off", "--store", store)
+	if page, _, err := bucketOf(t, alone).List(t.Context(), manifest.HistoryPrefix, "", 0); err != nil || len(page) == 0 {
+		t.Errorf("a command that commits leaves no copy of the root: %v", err)
+	}
 	for _, c := range []struct{ args, want string }{
 		{"history --every 1h --store " + store, "--every goes with --keep"},
 		{"history --keep 1s --store " + store, "1m0s is the least"},

@@ -130,7 +130,7 @@ func openCluster(ctx context.Context, cmd *cli.Command, h host.Host) (*store, *m
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &store{b, places.New(b, openLocation(h), h, nil)}
+	s := &store{b, places.New(b, openLocation(h), h, &manifest.RootOptions{HistoryEvery: manifest.HistoryEveryDefault})}
 	root := s.Root()
 	if _, _, err := root.Load(ctx); err != nil {
 		if errors.Is(err, errkind.NotFound) {
