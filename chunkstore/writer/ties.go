@@ -13,11 +13,10 @@ import "github.com/granarydb/granary/manifest"
 // and what a flush of some chunks takes along is no more than a flush of the shard would.
 
 // tie notes that two chunks have the halves of a change that is in the log below pos, or will be.
+// One chunk that has both is tied, too: a cut between the two keys hands that on to its parts.
 // Requires: the mutex.
 func (s *shard) tie(c, d *chunk, pos manifest.Position) {
-	if c != d {
-		c.tied, d.tied = manifest.MaxPosition(c.tied, pos), manifest.MaxPosition(d.tied, pos)
-	}
+	c.tied, d.tied = manifest.MaxPosition(c.tied, pos), manifest.MaxPosition(d.tied, pos)
 }
 
 // isTied reports whether the chunk may have a half of a change that is not in segments. Requires:

@@ -98,3 +98,38 @@ func TestARootShowsAKeyChangeAsAWhole(t *testing.T) {
 		})
 	}
 }
+
+// TestACutTearsNoKeyChange: both keys of a document that changed its key are in one chunk, which
+// is cut between them before it is flushed. Whichever part moves, or is flushed by itself, the
+// root shows the document once.
+func TestACutTearsNoKeyChange(t *testing.T) {
+	t.Parallel()
+	const before, after = "{_id: 1, k: 5}", "{_id: 1, k: 60}"
+	for name, moves := range map[string]string{"the part that it left moves": before, "the part that it came to moves": after} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, func(t *testing.T, w *world) {
+				w.t = t
+				p := w.process("p", longLease, quiet).holds("a", "b")
+				w.keyed("{k: 1}", "a,b", 100)
+				c := w.client()
+				c.insert(before, "{_id: 2, k: 6}", "{_id: 3, k: 107}")
+				p.flushAll("a", "b")
+				if res := c.do(w.rekeyOp(before, "{$set: {k: 60}}")); res.Err != nil || res.N != 1 {
+					t.Fatalf("%+v", res)
+				}
+				at := w.rowKey("{_id: 0, k: 50}")
+				check(t, w.commit(manifest.Split{Chunk: w.chunk(doc(before)).At(), Points: []manifest.Bound{{Key: at, BSON: doc("{k: 50}")}}}))
+				check(t, c.move(doc(moves), "b"))
+				if n := w.inRoot(p); n != 3 {
+					t.Errorf("the root shows %d documents of 3", n)
+				}
+				p.flushAll("a", "b")
+				if n := w.inRoot(p); n != 3 {
+					t.Errorf("after a flush the root shows %d documents of 3", n)
+				}
+				c.want("{_id: 2, k: 6}", after, "{_id: 3, k: 107}")
+			})
+		})
+	}
+}
