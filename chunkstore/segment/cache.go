@@ -47,7 +47,7 @@ type cacheKey struct {
 	block   int32
 }
 
-// value is a *block or a *tail.
+// value is a *block or a *tail, or what a load returns that keeps less than it loaded (kept).
 type value interface{ sizeBytes() int64 }
 
 type cached struct {
@@ -175,12 +175,20 @@ func (c *Cache) run(k cacheKey, l *load, fetch func() (value, error)) (value, er
 		defer c.mu.Unlock()
 		delete(c.loads, k)
 		if l.err == nil {
-			c.addLocked(k, l.value)
+			c.addLocked(k, kept(l.value))
 		}
 		close(l.done)
 	}()
 	l.value, l.err = fetch()
 	return l.value, l.err
+}
+
+// kept is what stays in the cache of what was loaded.
+func kept(v value) value {
+	if more, ok := v.(interface{ kept() value }); ok {
+		return more.kept()
+	}
+	return v
 }
 
 // add puts a value in, unless it is there.

@@ -156,6 +156,44 @@ func TestConcurrentLoadsShareOneFetch(t *testing.T) {
 	}
 }
 
+// Who opens a small segment at the same moment as others reads its rows from the same Fetch as
+// they do, whoever was first; the cache keeps the tail and the blocks, not the object.
+func TestWholeSegmentIsFetchedOnceForAll(t *testing.T) {
+	t.Parallel()
+	rows := sample(20, 1)
+	body, refs := build(t, nil, rows, nil)
+	synctest.Test(t, func(t *testing.T) {
+		obj := &object{body: body}
+		slow := func(ctx context.Context, off, length int64) ([]byte, error) {
+			time.Sleep(time.Second)
+			return obj.fetch(ctx, off, length)
+		}
+		cache := NewCache(1 << 20)
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				r, err := OpenWhole(t.Context(), slow, refs[0], cache)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if row, ok, err := r.Get(t.Context(), 1, rows[0].Key); !ok || err != nil || row.Seq != rows[0].Seq {
+					t.Error(row, ok, err)
+				}
+			})
+		}
+		wg.Wait()
+		if obj.count() != 1 {
+			t.Errorf("requests %v", obj.gets)
+		}
+		if v, _ := cache.lookup(cacheKey{refs[0].Segment.Random, tailBlock}); v == nil {
+			t.Error("the tail is not cached")
+		} else if _, ok := v.(*tail); !ok {
+			t.Errorf("the cache keeps a %T", v)
+		}
+	})
+}
+
 // When the one that fetches gives up, another that still waits fetches; who gives up
 // waiting goes alone; who only waited and whose context ended gets what is there, if it is.
 func TestLoadOutlivesItsFirstCaller(t *testing.T) {

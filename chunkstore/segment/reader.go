@@ -27,7 +27,7 @@ type Reader struct {
 	fetch Fetch
 	cache *Cache
 	tail  *tail
-	whole []byte // of OpenWhole, when it fetched
+	whole []byte // of OpenWhole, when that took a Fetch
 }
 
 // Open reads the tail of the segment with exactly one Fetch, or none when it is cached.
@@ -37,7 +37,8 @@ func Open(ctx context.Context, fetch Fetch, ref manifest.SegmentRef, cache *Cach
 }
 
 // OpenWhole is Open for a small segment: when the tail is not cached, its one Fetch is of the
-// whole object, and this Reader needs no other. The object is kept as long as the Reader is.
+// whole object, and this Reader needs no other, nor do those that were opened with the same
+// Fetch. The object is kept as long as they are.
 func OpenWhole(ctx context.Context, fetch Fetch, ref manifest.SegmentRef, cache *Cache) (*Reader, error) {
 	return openSegment(ctx, fetch, ref, cache, true)
 }
@@ -48,35 +49,53 @@ func openSegment(ctx context.Context, fetch Fetch, ref manifest.SegmentRef, cach
 		if ref.TailLength > maxTailBytes || ref.TailOffset < headerSize || ref.TailOffset > 1<<62 {
 			return nil, corruptf("reference to a tail at %d of %d bytes", ref.TailOffset, ref.TailLength)
 		}
-		if whole {
-			b, err := r.read(ctx, 0, ref.TailOffset+uint64(ref.TailLength))
-			if err != nil {
-				return nil, err
-			}
-			r.whole = b
+		if !whole {
+			return r.readTail(ctx, &ref)
 		}
-		b, err := r.read(ctx, ref.TailOffset, uint64(ref.TailLength))
+		b, err := r.read(ctx, 0, ref.TailOffset+uint64(ref.TailLength))
 		if err != nil {
 			return nil, err
 		}
-		if whole {
-			b = bytes.Clone(b) // or a cached tail would keep the object alive
-		}
-		t, err := parseTail(b, &ref)
-		if r.again(ctx, err, ref.TailOffset, uint64(ref.TailLength), &b) {
-			t, err = parseTail(b, &ref)
-		}
-		return t, err
+		r.whole = b
+		t, err := r.readTail(ctx, &ref)
+		return opened{tail: t, whole: b}, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open segment %s: %w", ref.Segment, err)
 	}
-	r.tail = v.(*tail)
+	switch v := v.(type) {
+	case opened:
+		r.tail, r.whole = v.tail, v.whole
+	case *tail:
+		r.tail = v
+	}
 	if r.tail.offset != ref.TailOffset {
 		return nil, fmt.Errorf("open segment %s: %w", ref.Segment, corruptf("the tail is at %d, the reference says %d", r.tail.offset, ref.TailOffset))
 	}
 	return r, nil
 }
+
+// readTail reads the tail, and once more if it was Corrupt.
+func (r *Reader) readTail(ctx context.Context, ref *manifest.SegmentRef) (*tail, error) {
+	b, err := r.read(ctx, ref.TailOffset, uint64(ref.TailLength))
+	if err != nil {
+		return nil, err
+	}
+	t, err := parseTail(b, ref)
+	if r.again(ctx, err, ref.TailOffset, uint64(ref.TailLength), &b) {
+		t, err = parseTail(b, ref)
+	}
+	return t, err
+}
+
+// opened is what those who open a segment at the same moment share of OpenWhole. Its tail
+// alone stays in the Cache.
+type opened struct {
+	*tail
+	whole []byte
+}
+
+func (o opened) kept() value { return o.tail }
 
 // Stats is what a segment says about itself.
 type Stats struct {

@@ -45,6 +45,7 @@ func (w *Writer) hold(ctx context.Context, id manifest.ShardID, seen *manifest.E
 	if s == nil {
 		s, err = w.claim(ctx, id, seen)
 		w.unreserve(id)
+		w.turns.yield(ctx) // whether it serves yet, as a free shard does at once
 	}
 	if err != nil {
 		return fmt.Errorf("claim shard %s: %w", id, err)

@@ -128,6 +128,9 @@ func call[T any](ctx context.Context, n *Net, from, to *Node, verb string, handl
 		}
 		hctx, cancel := context.WithCancelCause(to.ctx)
 		stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+		if ctx.Err() != nil {
+			cancel(context.Cause(ctx)) // before the request begins, not at some moment of it
+		}
 		var a answer
 		a.val, a.err = handle(hctx)
 		stop()
