@@ -142,26 +142,35 @@ func runStatus(ctx context.Context, cmd *cli.Command) error {
 	defer b.Close()
 	ask := newAsker(secret, h)
 	defer ask.Close()
-	for first := true; ; first = false {
-		if !first {
-			if h.Sleep(ctx, cmd.Duration("every")) != nil {
-				return nil
-			}
-			if _, _, err := root.Load(ctx); err != nil {
-				return err
-			}
-		}
+	look := func() (status, error) {
 		s := statusOf(root.State())
 		s.Store = b.String()
 		if err := s.addWAL(ctx, b, root.State()); err != nil {
-			return err
+			return s, err
 		}
 		s.ask(ctx, ask, root.State())
 		s.askLoads(ctx, ask, root.State())
-		if err := show(cmd, s, first); err != nil || !cmd.Bool("watch") {
-			return err
+		return s, nil
+	}
+	s, err := look()
+	if err == nil {
+		err = show(cmd, s, true)
+	}
+	for err == nil && cmd.Bool("watch") {
+		if h.Sleep(ctx, cmd.Duration("every")) != nil {
+			return nil
+		}
+		if _, _, err = root.Load(ctx); err == nil {
+			s, err = look()
+		}
+		if ctx.Err() != nil {
+			return nil // this look was not finished, and nobody watches any more
+		}
+		if err == nil {
+			err = show(cmd, s, false)
 		}
 	}
+	return err
 }
 
 // show prints one look; one after another on a terminal each takes the place of the last.
