@@ -59,8 +59,8 @@ func (m Move) relocate(b *builder, c *Chunk, from, to *Shard) error {
 		return invalid(verb, subject, "%s and %s are in one location: leave Copied out", from.ID, to.ID)
 	case from.Location == to.Location:
 		return nil
-	case b.s.leaves(c, to) != "":
-		return invalid(verb, subject, "its range belongs to zone %s, and %s, in another location, does not", b.s.leaves(c, to), to.ID)
+	case b.s.Leaves(c, to) != "":
+		return invalid(verb, subject, "its range belongs to zone %s, and %s, in another location, does not", b.s.Leaves(c, to), to.ID)
 	case len(c.Refs) == 0 && m.Copied == nil:
 		return nil
 	case m.Copied == nil:

@@ -97,8 +97,9 @@ func (s *State) Spread() bool {
 	return slices.ContainsFunc(s.shards, func(h *Shard) bool { return h.Location != 0 })
 }
 
-// leaves names a zone that a part of c's range belongs to, and h does not; "" when there is none.
-func (s *State) leaves(c *Chunk, h *Shard) string {
+// Leaves names a zone that a part of c's range belongs to, and h does not; "" when there is none.
+// A move to another location that leaves one is refused.
+func (s *State) Leaves(c *Chunk, h *Shard) string {
 	for _, z := range s.Collection(c.Collection).Zones {
 		if z.Range.Overlaps(c.Range) && !h.InZone(z.Zone) {
 			return z.Zone

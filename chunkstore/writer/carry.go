@@ -126,11 +126,12 @@ func (c *Carried) lacking(s *carriedSession) (add []segment.RetryEntry) {
 	return add
 }
 
-// The fields of an intent's document (rpc.Intent) that say for which attempt it is, and for
-// which row.
+// The fields of an intent's document (rpc.Intent) that say for which attempt it is, for which
+// row, and which try sent the statement without one.
 const (
 	intentAttempt = "a"
 	intentRow     = "t"
+	intentDirect  = "d"
 )
 
 func compareCarried(a, b segment.RetryEntry) int {

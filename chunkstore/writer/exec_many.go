@@ -64,6 +64,7 @@ func (x *exec) unfinished(ctx context.Context, m *mutation) (left []shardkey.Ran
 		return left, res, c.tooOld(m.op.Op)
 	}
 	x.s.counts.Retries++
+	counted := map[string]progress{} // by its last row: one part may be known whole and cut to a chunk
 	for _, e := range parts {
 		p, err := parseProgress(e.Reply)
 		if err != nil {
@@ -71,9 +72,12 @@ func (x *exec) unfinished(ctx context.Context, m *mutation) (left []shardkey.Ran
 		}
 		x.depend(e.in)
 		left = without(left, p.done)
-		if slices.ContainsFunc(asked, func(r shardkey.Range) bool { return r.Contains(p.last) }) {
-			res.N += p.n
-			res.Modified += p.modified
+		if !slices.ContainsFunc(asked, func(r shardkey.Range) bool { return r.Contains(p.last) }) {
+			continue
+		}
+		if was := counted[string(p.last)]; p.n >= was.n {
+			counted[string(p.last)] = p
+			res.N, res.Modified = res.N+p.n-was.n, res.Modified+p.modified-was.modified
 		}
 	}
 	return left, res, nil

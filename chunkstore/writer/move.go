@@ -171,7 +171,7 @@ func (s *shard) promise(ctx context.Context, list []manifest.ChunkAt, to manifes
 }
 
 // giveAway flushes the rest of held chunks and commits their new owner.
-func (s *shard) giveAway(ctx context.Context, chunks []*chunk, list []manifest.ChunkAt, to manifest.ShardID, promise rpc.PromiseReply, k *relocation) (manifest.Version, error) {
+func (s *shard) giveAway(ctx context.Context, chunks []*chunk, list []manifest.ChunkAt, to manifest.ShardID, promise rpc.PromiseReply, k *relocation) (version manifest.Version, err error) {
 	pos, parts, _ := s.freeze(chunks)
 	defer s.thaw(pos, parts)
 	moving := make(map[*chunk]bool, len(chunks))
@@ -189,6 +189,11 @@ func (s *shard) giveAway(ctx context.Context, chunks []*chunk, list []manifest.C
 	at := s.location
 	if k != nil {
 		at = k.at
+		for _, p := range leaving {
+			if p.retries, err = s.partingRetries(p.retries, p.info); err != nil {
+				return 0, err
+			}
+		}
 	}
 	if err := s.uploadAs(ctx, s.working, at, leaving); err != nil {
 		return 0, err
@@ -199,7 +204,11 @@ func (s *shard) giveAway(ctx context.Context, chunks []*chunk, list []manifest.C
 	}
 	changes := make([]manifest.Change, len(chunks), len(chunks)+2)
 	if len(along) > 0 {
-		if err := s.upload(ctx, along); err != nil {
+		stays := s.location
+		if broken(partElsewhere) {
+			stays = at
+		}
+		if err := s.uploadAs(ctx, s.working, stays, along); err != nil {
 			return 0, err
 		}
 		changes = append(changes, manifest.Flush{Shard: s.id, Epoch: s.commitEpoch(), Snapshot: pos, Chunks: flushed(along)})

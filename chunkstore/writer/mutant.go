@@ -34,6 +34,10 @@ const (
 	tombstoneDropped            // a compaction leaves deletions out while there are older segments: the compactor asks
 	clipLostByMerge             // the references of merged chunks show all of their segments: the manifest asks
 	tieIgnored                  // the two halves of a key change within a shard are flushed each for itself
+	partElsewhere               // what stays behind when a chunk goes to another location is stored there too
+	copiedFirst                 // whether a zone lets a chunk go to another location is seen when its copy is committed
+	retriesTell                 // retry entries go to another location with all that they tell
+	pageSwept                   // the collector deletes pages elsewhere that the newest copy of the root refers to: the collector asks
 	mutants
 )
 
@@ -48,6 +52,7 @@ var mutantNames = [mutants]string{
 	dropUnflushed: "drop-unflushed", expiredSeen: "expired-seen",
 	gcByAge: "gc-by-age", pinIgnored: "unreadable-pin-ignored", compactedAgainstHead: "compacted-against-head",
 	tombstoneDropped: "tombstone-dropped-early", clipLostByMerge: "clip-lost-by-merge", tieIgnored: "tie-ignored",
+	partElsewhere: "located-part-elsewhere", copiedFirst: "located-copied-first", retriesTell: "located-retries-tell", pageSwept: "located-page-swept",
 }
 
 // String is the name by which ParseMutant knows it.

@@ -46,6 +46,7 @@ const (
 type relocation struct {
 	s     *shard
 	job   manifest.JobID
+	to    manifest.ShardID
 	at    manifest.LocationID
 	store *reader.Store // without a cache: the rows are leaving
 	// copied is what stands at the destination for each chunk, and stored one reference of
@@ -74,7 +75,7 @@ func (s *shard) relocating(ctx context.Context, list []manifest.ChunkAt, to mani
 	case <-s.ended:
 		return s.endedErr()
 	}
-	r := &relocation{s: s, at: dst.Location, store: reader.NewStore(s.w.bucket, nil), copied: make(map[manifest.ChunkID]*manifest.Copied)}
+	r := &relocation{s: s, to: to, at: dst.Location, store: reader.NewStore(s.w.bucket, nil), copied: make(map[manifest.ChunkID]*manifest.Copied)}
 	chunks, err := s.moveable(list)
 	if err != nil {
 		return err
@@ -209,6 +210,9 @@ func (r *relocation) catchUp(ctx context.Context, chunks []*chunk) error {
 	if err != nil {
 		return err
 	}
+	if err := r.mayGo(infos); err != nil {
+		return err
+	}
 	for _, c := range infos {
 		k := r.of(c)
 		n := len(k.From)
@@ -220,6 +224,22 @@ func (r *relocation) catchUp(ctx context.Context, chunks []*chunk) error {
 		}
 		if err := r.copy(ctx, c, n); err != nil {
 			return fmt.Errorf("copy %d segments of chunk %d to location %d: %w", len(c.Refs)-n, c.ID, r.at, err)
+		}
+	}
+	return nil
+}
+
+// mayGo refuses what the commit would refuse: by then the rows would be where a zone does not let
+// them be. Errors: Invalid; Conflict, when the destination is gone.
+func (r *relocation) mayGo(infos []*manifest.Chunk) error {
+	st := r.s.w.root.State()
+	to := st.Shard(r.to)
+	if to == nil {
+		return fmt.Errorf("destination shard %s: %w: it was removed", r.to, errkind.Conflict)
+	}
+	for _, c := range infos {
+		if zone := st.Leaves(c, to); zone != "" && !broken(copiedFirst) {
+			return fmt.Errorf("chunk %d: %w: its range belongs to zone %s, and %s, in another location, does not", c.ID, errkind.Invalid, zone, to.ID)
 		}
 	}
 	return nil
@@ -290,6 +310,9 @@ func (k *copier) retries(ctx context.Context) error {
 	}
 	entries, err := k.store.Retries(ctx, reader.View{Chunk: k.chunk}, now)
 	if err != nil {
+		return err
+	}
+	if entries, err = k.s.partingRetries(entries, k.chunk); err != nil {
 		return err
 	}
 	k.begin()
