@@ -239,6 +239,9 @@ func (m *Image) check() error {
 // Version is the version of the root.
 func (m *Image) Version() Version { return m.s.version }
 
+// CopiedMillis is that of the root. A copy has its own time: it tells of itself.
+func (m *Image) CopiedMillis() int64 { return m.s.copiedMillis }
+
 // Missing are the pages that must be fetched to make a State, when the pages of have (which
 // may be nil) are at hand.
 func (m *Image) Missing(have *State) []PageRef {

@@ -24,7 +24,8 @@ const copyWait = 60_000
 // so that a root made of it and of the logs has all that was acknowledged:
 //
 //   - a log is collected up to the floor that the copy has, not up to the root's;
-//   - a dropped segment waits until a copy is newer than its drop.
+//   - a dropped segment waits until a copy is newer than its drop;
+//   - pages of old roots wait while a copy is on its way: the root tells of it before it is there.
 func (w *sweep) history(ctx context.Context, root *manifest.State) error {
 	if root.CopiedMillis() == 0 || root.CopiedMillis() == w.copiedMillis {
 		return nil
@@ -47,7 +48,10 @@ func (w *sweep) history(ctx context.Context, root *manifest.State) error {
 	if err != nil {
 		return err
 	}
-	w.copied, w.copiedMillis = newest, root.CopiedMillis()
+	w.copied = newest
+	if w.awaited = newest == nil || newest.CopiedMillis() != root.CopiedMillis(); !w.awaited {
+		w.copiedMillis = root.CopiedMillis()
+	}
 	_, err = w.delete(ctx, w.Bucket, keys[:max(len(keys)-copiesKept, 0)], w.budget)
 	return err
 }
@@ -70,10 +74,10 @@ func (s *Sweeper) newest(ctx context.Context, keys []string) (*manifest.Image, e
 }
 
 // collectable is the shard with the floor up to which its log may go; false when the newest copy
-// does not have it.
+// does not have it, or the first is on its way.
 func (s *Sweeper) collectable(shard *manifest.Shard) (*manifest.Shard, bool) {
 	if s.copied == nil {
-		return shard, true
+		return shard, !s.awaited
 	}
 	floor, ok := s.copied.Floor(shard.ID)
 	if !ok {
@@ -88,11 +92,8 @@ func (s *Sweeper) collectable(shard *manifest.Shard) (*manifest.Shard, bool) {
 }
 
 // Copied takes those segments out of a plan that were dropped after the newest copy of the root
-// was made: a root that is made of it refers to them. 0: there is no copy.
+// was made: a root that is made of it refers to them.
 func (p *Plan) Copied(version manifest.Version) {
-	if version == 0 {
-		return
-	}
 	ready := p.Segments[:0:0]
 	for _, d := range p.Segments {
 		if d.Version <= version {
@@ -103,11 +104,11 @@ func (p *Plan) Copied(version manifest.Version) {
 	p.Segments = ready
 }
 
-// another makes a commit that leaves a copy, when segments wait for one and no other commit has
-// come along for a while: they are the next sweep's.
+// another makes a commit that leaves a copy, when segments wait for one, or the last did not come,
+// and no other commit has come along for a while: they are the next sweep's.
 func (w *sweep) another(ctx context.Context, root *manifest.State) error {
 	now := w.Host.Wall().UnixMilli()
-	if w.Plan.Uncopied == 0 || w.dry || now < root.CopiedMillis()+copyWait {
+	if w.Plan.Uncopied == 0 && !w.awaited || w.dry || now < root.CopiedMillis()+copyWait {
 		return nil
 	}
 	next, err := w.Root.Commit(ctx, manifest.Edit{Op: w.Host.ID16(), Background: true, Millis: now})
@@ -115,7 +116,7 @@ func (w *sweep) another(ctx context.Context, root *manifest.State) error {
 		return fmt.Errorf("gc: have a copy of the root made: %w", err)
 	}
 	if next.CopiedMillis() == root.CopiedMillis() {
-		w.copied, w.copiedMillis = nil, next.CopiedMillis() // nobody makes copies any more
+		w.copied, w.copiedMillis, w.awaited = nil, next.CopiedMillis(), false // nobody makes copies any more
 	}
 	return nil
 }

@@ -67,6 +67,51 @@ func TestWhatTheNewestCopyNeedsStays(t *testing.T) {
 	})
 }
 
+// The root tells of a copy before that is there. Until it is, nothing is deleted that it may need:
+// it may be the first, and it may refer to pages of its own. One that never comes is made again.
+func TestACopyOnItsWayIsWaitedFor(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.copying()
+		time.Sleep(time.Hour)
+		w.commit("note one") // copied
+		key := w.history()[0]
+		o, err := w.mem.Get(t.Context(), key, bucket.GetOptions{})
+		w.must(err)
+		w.must(w.mem.Delete(t.Context(), key))
+		w.commit("flush a epoch=2 snap=2,5 complete")
+		w.commit("drop db.c")
+		time.Sleep(30 * time.Second)
+		s := w.sweeper(w.mem)
+		s.Root = w.root
+		before := w.left()
+		_, err = s.Sweep(t.Context(), false)
+		w.must(err)
+		if got := w.left(); !slices.Equal(got, before) || !s.awaited {
+			t.Errorf("left %v of %v", got, before)
+		}
+		_, err = w.mem.Put(t.Context(), key, o.Body, bucket.Condition{})
+		w.must(err)
+		_, err = s.Sweep(t.Context(), false)
+		w.must(err)
+		if s.awaited || manifest.HistoryKey(s.copied.Version()) != key {
+			t.Errorf("the copy was not found")
+		}
+		// Its successor does not come either; some time later a sweep has one made.
+		time.Sleep(time.Hour)
+		w.commit("note two")
+		keys := w.history()
+		w.must(w.mem.Delete(t.Context(), keys[len(keys)-1]))
+		time.Sleep(30 * time.Minute)
+		for range 2 {
+			_, err = s.Sweep(t.Context(), false)
+			w.must(err)
+		}
+		if now := w.history(); s.awaited || len(now) != 2 || manifest.HistoryKey(s.copied.Version()) != now[1] {
+			t.Errorf("copies %v, by version %d", now, s.copied.Version())
+		}
+	})
+}
+
 // A copy that cannot be read is passed over for the one before.
 func TestADamagedCopyIsPassedOver(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

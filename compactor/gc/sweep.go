@@ -48,6 +48,8 @@ type Sweeper struct {
 	// when it was looked for.
 	copied       *manifest.Image
 	copiedMillis int64
+	// awaited: the copy that the root tells of was not there.
+	awaited bool
 }
 
 // Result is what a sweep did.
@@ -80,8 +82,11 @@ func (s *Sweeper) Sweep(ctx context.Context, dry bool) (Result, error) {
 		return w.Result, err
 	}
 	w.Plan = Make(roots, s.Host.Wall().UnixMilli(), courtesy)
-	if s.copied != nil {
+	switch {
+	case s.copied != nil:
 		w.Plan.Copied(s.copied.Version())
+	case s.awaited:
+		w.Plan.Copied(0)
 	}
 	w.explain(roots, courtesy)
 	for _, shard := range logs(roots[0]) {
