@@ -73,10 +73,7 @@ func (a *Auditor) Run(ctx context.Context) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("audit: read root: %w", err)
 	}
-	r := &Report{Version: state.Version(), Breaches: []Breach{}, Unread: []string{}}
-	for _, c := range state.Collections() {
-		r.Zones += len(c.Zones)
-	}
+	r := newReport(state)
 	ids := []manifest.LocationID{0}
 	for _, l := range state.Locations() {
 		ids = append(ids, l.ID)
@@ -91,6 +88,24 @@ func (a *Auditor) Run(ctx context.Context) (*Report, error) {
 		}
 	}
 	return r, nil
+}
+
+// Object audits one object of a location, by a root, wherever its bytes are now: what must never
+// have been written can be found while it is.
+func Object(state *manifest.State, b bucket.Bucket, id manifest.LocationID, key string, body []byte) *Report {
+	p := &place{Auditor: &Auditor{}, state: state, report: newReport(state), id: id, b: b}
+	if decode := p.decoder(key); decode != nil {
+		p.read(decode, key, body)
+	}
+	return p.report
+}
+
+func newReport(state *manifest.State) *Report {
+	r := &Report{Version: state.Version(), Breaches: []Breach{}, Unread: []string{}}
+	for _, c := range state.Collections() {
+		r.Zones += len(c.Zones)
+	}
+	return r
 }
 
 // place is one location under audit.
@@ -138,15 +153,19 @@ func (p *place) object(ctx context.Context, key string) error {
 	if err != nil {
 		return fmt.Errorf("read %s: %w", key, err)
 	}
-	p.key, p.found = key, nil
-	if err := decode(o.Body); err != nil {
-		p.report.Unread = append(p.report.Unread, fmt.Sprintf("%s: %s: %v", p.b, key, err))
-	}
-	p.report.Objects++
+	p.read(decode, key, o.Body)
 	if p.Progress != nil {
 		p.Progress(p.report.Objects)
 	}
 	return nil
+}
+
+func (p *place) read(decode func([]byte) error, key string, body []byte) {
+	p.key, p.found = key, nil
+	if err := decode(body); err != nil {
+		p.report.Unread = append(p.report.Unread, fmt.Sprintf("%s: %s: %v", p.b, key, err))
+	}
+	p.report.Objects++
 }
 
 // decoder is what reads an object of that name; nil for one that is not the cluster's, or holds

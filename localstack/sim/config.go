@@ -35,7 +35,8 @@ type Config struct {
 	Upkeep    time.Duration
 	ChunkSize int64
 	Placement Placement
-	Located   bool // the last shard has a bucket of its own
+	Copies    time.Duration // between two copies of the root; 0: none are made
+	Located   int           // so many of the last shards have buckets of their own, and a zone that may be nowhere else
 	// KeepLog records every step's line.
 	KeepLog bool
 	// Stop, when it is set during the run, ends it: nobody wants the result any more.

@@ -59,12 +59,12 @@ func (c *Config) dates(r *rand.Rand) {
 }
 
 // createDated is the change that makes the collection.
-func (w *World) createDated(id [16]byte, shards []manifest.ShardID) (manifest.Change, error) {
+func (w *World) createDated(id [16]byte) (manifest.Change, error) {
 	spec := mustMarshal(bson.D{
 		{Key: "v", Value: 2}, {Key: "key", Value: bson.D{{Key: "at", Value: 1}}}, {Key: "name", Value: "at_1"},
 		{Key: expiry.Field, Value: int32(expireAfter / time.Second)},
 	})
-	return w.createByK(id, datedCollection, shards, manifest.Index{Name: "at_1", Spec: spec})
+	return w.createByK(id, datedCollection, manifest.Index{Name: "at_1", Spec: spec})
 }
 
 func (d *dated) tick() int { d.clock++; return d.clock }

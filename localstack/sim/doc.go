@@ -15,8 +15,8 @@
 // woken as the zombies that leases and seals are for.
 //
 // Three things judge a run. Every new root is held against all invariants and against the
-// root before it, before anyone sees it, and every deletion against the root, its pins and the
-// floors, before it happens. In the end fsck reads every row. And what clients
+// root before it, before anyone sees it, and every deletion against the root, its pins and newest
+// copy, and the floors, before it happens. In the end fsck reads every row. And what clients
 // were told must be linearizable per document; operations without an answer count when
 // their id is found in any log object that was ever written, and did not happen otherwise.
 // After the last fault everything must come back, and where balancers run every chunk must come
@@ -28,7 +28,9 @@
 // can have taken it, and must not be seen once something has, by every clock that there is; and
 // nobody sees half of a range that is dropped.
 //
-// In some seeds a shard has a bucket of its own, and chunks that move to and fro are copied.
+// In some seeds one or two shards have buckets of their own, and chunks that move to and fro are
+// copied. A part of each collection belongs to a zone that may be in those buckets alone: every
+// object that is written anywhere else is read at once, and must have no key and no document of it.
 //
 // A simulation is worth what it finds. With the build tag mutants, one rule of the protocol
 // at a time is switched off, and some seed must notice.

@@ -30,7 +30,7 @@ type moving struct {
 func (c *Config) singles() int { return (c.Moving + 1) / 2 }
 
 // createByK is the change that makes a collection with the shard key k: chunks of ten keys each.
-func (w *World) createByK(id [16]byte, name string, shards []manifest.ShardID, indexes ...manifest.Index) (manifest.Change, error) {
+func (w *World) createByK(id [16]byte, name string, indexes ...manifest.Index) (manifest.Change, error) {
 	key, err := shardkey.ParsePattern(mustMarshal(bson.D{{Key: "k", Value: 1}}))
 	if err != nil {
 		return nil, err
@@ -44,10 +44,10 @@ func (w *World) createByK(id [16]byte, name string, shards []manifest.ShardID, i
 				return nil, err
 			}
 		}
-		chunks = append(chunks, manifest.NewChunk{Min: low, Max: high, Shard: shards[i%len(shards)]})
+		chunks = append(chunks, manifest.NewChunk{Min: low, Max: high, Shard: w.shards[i%len(w.shards)]})
 		low = high
 	}
-	c := manifest.Collection{UUID: id, Database: "sim", Name: name, Key: key, Sharded: true, Indexes: indexes}
+	c := manifest.Collection{UUID: id, Database: "sim", Name: name, Key: key, Sharded: true, Indexes: indexes, Zones: w.resident(chunks)}
 	return manifest.CreateCollection{Collection: c, Chunks: chunks}, nil
 }
 
@@ -158,7 +158,7 @@ func (c *client) rekey(doc int) {
 		return
 	}
 	d, told := reply.Lookup("value").DocumentOK()
-	if !told && w.cfg.Located && number(reply, "lastErrorObject", "n") == 1 {
+	if !told && w.cfg.Located > 0 && number(reply, "lastErrorObject", "n") == 1 {
 		return // what a document became in another location is not told where it was
 	}
 	n := number(d, "n")

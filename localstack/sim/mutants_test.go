@@ -56,6 +56,7 @@ var themes = map[string]uint64{
 	"key-change-in-two-commits": 1, "stale-map-accepted": 0,
 	"drop-unflushed": 1, "expired-seen": 1, "gc-by-age": 0, "unreadable-pin-ignored": 0,
 	"compacted-against-head": 0, "tombstone-dropped-early": 0, "clip-lost-by-merge": 0, "tie-ignored": 1,
+	"located-part-elsewhere": 1, "located-copied-first": 1, "located-retries-tell": 1, "located-page-swept": 1,
 }
 
 // aims bend a configuration further towards what the rarest ones need.
@@ -69,6 +70,16 @@ var aims = map[string]func(*Config){
 	"tie-ignored": func(c *Config) {
 		c.Shards, c.Chaos.Pin, c.Chaos.Move, c.Chaos.Flush, c.Mix.Moving = 2, time.Second, 2*time.Second, 0, 60
 		c.Moving, c.IdleFlush = 12, time.Minute
+	},
+	"located-part-elsewhere": func(c *Config) {
+		c.apart()
+		c.Chaos.Flush, c.IdleFlush, c.Memtable = 0, time.Minute, 1<<20
+	},
+	"located-copied-first": func(c *Config) { c.apart() },
+	"located-retries-tell": func(c *Config) { c.apart() },
+	"located-page-swept": func(c *Config) {
+		c.apart()
+		c.Copies, c.Chaos.Collect, c.SkewMax = 2*time.Second, time.Second, 0
 	},
 	// Clocks are right.
 	"expired-seen": func(c *Config) { c.Mix.Dated, c.SkewMax = 60, 0 },
@@ -99,6 +110,14 @@ var aims = map[string]func(*Config){
 		c.Chaos = Chaos{Aimed: 30, PauseMax: 12 * time.Second, Takeover: time.Second, Flush: 400 * time.Millisecond, Collect: 500 * time.Millisecond}
 		c.Lease, c.Patience, c.Busy = 300*time.Millisecond, 15*time.Second, 40*time.Second
 	},
+}
+
+// apart bends a configuration towards chunks that go from bucket to bucket, some of whose documents
+// belong to a zone that stays.
+func (c *Config) apart() {
+	c.Shards, c.Located, c.Chunks = 2, 1, 3
+	c.Chaos.Move = time.Second
+	c.Moving, c.Mix.Moving = 8, 60
 }
 
 // upkeep bends a configuration towards what is done to segments that are there already.

@@ -138,12 +138,17 @@ func (k kept) follow(now *manifest.State) {
 // deleted judges a deletion before it happens; it runs inside a step. Nobody may take away what
 // the root or a pin refers to, or a part of a log that is not in segments.
 func (w *World) deleted(key string) {
-	now, key := w.checker.state, keyOf(key)
+	now := w.checker.state
+	id, key := placeOf(key)
 	if shard, epoch, index, err := manifest.ParseWALKey(key); err == nil {
 		w.did("deleted log object")
 		if h := now.Shard(shard); h != nil && !h.Floor.Covers(epoch, index) {
 			w.fail("%s is deleted, which the floor %v does not cover", key, h.Floor)
 		}
+		return
+	}
+	if strings.HasPrefix(key, manifest.PagePrefix) {
+		w.pageDeleted(id, key)
 		return
 	}
 	if !strings.HasPrefix(key, "seg/") {

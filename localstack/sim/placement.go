@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -128,7 +129,7 @@ func (c *client) orderRange(zone string) {
 		ns, field, step, ends = "sim."+movingCollection, "k", 5, 2*c.world.cfg.Chunks
 	}
 	st := c.world.look(c.node)
-	zones := st.CollectionByName("sim", ns[len("sim."):]).Zones
+	zones := slices.DeleteFunc(slices.Clone(st.CollectionByName("sim", ns[len("sim."):]).Zones), func(z manifest.ZoneRange) bool { return z.Zone == residents })
 	if len(zones) > 0 && c.rng.IntN(2) == 0 {
 		z := zones[c.rng.IntN(len(zones))]
 		c.tell(bson.D{{Key: "updateZoneKeyRange", Value: ns}, {Key: "min", Value: z.MinBSON}, {Key: "max", Value: z.MaxBSON}, {Key: "zone", Value: nil}})
@@ -151,7 +152,7 @@ func (w *World) settlePlacement() {
 		stopped = stopped && !admin.tell(bson.D{{Key: "balancerStart", Value: 1}})
 		_ = w.bus.Step(w.chaos, "adopt", w.adopt)
 		st := w.look(w.chaos)
-		if w.cfg.Located && len(st.Jobs()) > 0 {
+		if w.cfg.Located > 0 && len(st.Jobs()) > 0 {
 			// A job whose process is gone keeps its chunk from being copied until it is expelled.
 			_ = w.bus.Step(w.chaos, "compact", w.compact)
 		}

@@ -66,7 +66,7 @@ func (w *World) newProcess(s *slot) (*process, *reader.Store) {
 	offset, drift := w.skew(name)
 	p := &process{node: NewNode(w.ctx, w.bus, name, w.cfg.Seed, offset, drift)}
 	p.store = w.store.For(p.node)
-	p.places = placesOf(p.store, p.node.HostOf("root"))
+	p.places = placesWith(p.store, p.node.HostOf("root"), &manifest.RootOptions{HistoryEvery: w.cfg.Copies})
 	p.root = p.places.Root()
 	cache := segment.NewCache(1 << 20)
 	if w.cfg.Moving > 0 || w.cfg.Mix.Dated > 0 {

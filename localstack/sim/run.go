@@ -152,15 +152,12 @@ func (w *World) end() {
 }
 
 // create makes the cluster and its collections, cut into chunks.
-func (w *World) create(shards []manifest.ShardID) error {
+func (w *World) create() error {
 	ctx := context.Background()
 	h := NewNode(w.ctx, w.bus, "init", w.cfg.Seed, 0, 0).Host()
 	cell := bucket.NewCell(w.inner)
-	own := shards
-	if w.cfg.Located {
-		own = shards[:len(shards)-1]
-	}
-	if _, err := manifest.Create(ctx, cell, h, manifest.InitOptions{Shards: own}); err != nil {
+	own := len(w.shards) - w.cfg.Located
+	if _, err := manifest.Create(ctx, cell, h, manifest.InitOptions{Shards: w.shards[:own]}); err != nil {
 		return err
 	}
 	p := placesOf(w.inner, h)
@@ -168,10 +165,8 @@ func (w *World) create(shards []manifest.ShardID) error {
 	if _, _, err := root.Load(ctx); err != nil {
 		return err
 	}
-	if w.cfg.Located {
-		if err := w.createLocated(p, h, shards[len(shards)-1]); err != nil {
-			return err
-		}
+	if err := w.createLocated(p, h, w.shards[own:]); err != nil {
+		return err
 	}
 	spec, err := bson.Marshal(bson.D{{Key: "_id", Value: 1}})
 	if err != nil {
@@ -181,22 +176,22 @@ func (w *World) create(shards []manifest.ShardID) error {
 	if err != nil {
 		return err
 	}
-	chunks, err := w.cut(key, shards)
+	chunks, err := w.cut(key)
 	if err != nil {
 		return err
 	}
 	changes := []manifest.Change{manifest.CreateCollection{
-		Collection: manifest.Collection{UUID: h.ID16(), Database: "sim", Name: collection, Key: key, Sharded: true, Options: manifest.WithChunkSize(nil, w.cfg.ChunkSize)}, Chunks: chunks,
+		Collection: manifest.Collection{UUID: h.ID16(), Database: "sim", Name: collection, Key: key, Sharded: true, Options: manifest.WithChunkSize(nil, w.cfg.ChunkSize), Zones: w.resident(chunks)}, Chunks: chunks,
 	}}
 	if w.cfg.Moving > 0 {
-		c, err := w.createByK(h.ID16(), movingCollection, shards)
+		c, err := w.createByK(h.ID16(), movingCollection)
 		if err != nil {
 			return err
 		}
 		changes = append(changes, c)
 	}
 	if w.cfg.Mix.Dated > 0 {
-		c, err := w.createDated(h.ID16(), shards)
+		c, err := w.createDated(h.ID16())
 		if err != nil {
 			return err
 		}
@@ -211,7 +206,7 @@ func (w *World) create(shards []manifest.ShardID) error {
 }
 
 // cut spreads the documents evenly over the chunks, and the chunks over the shards.
-func (w *World) cut(key shardkey.Pattern, shards []manifest.ShardID) ([]manifest.NewChunk, error) {
+func (w *World) cut(key shardkey.Pattern) ([]manifest.NewChunk, error) {
 	low := manifest.Bound{BSON: key.MinBSON()}
 	var chunks []manifest.NewChunk
 	for i := range w.cfg.Chunks {
@@ -228,7 +223,7 @@ func (w *World) cut(key shardkey.Pattern, shards []manifest.ShardID) ([]manifest
 				continue
 			}
 		}
-		chunks = append(chunks, manifest.NewChunk{Min: low, Max: high, Shard: shards[i%len(shards)]})
+		chunks = append(chunks, manifest.NewChunk{Min: low, Max: high, Shard: w.shards[i%len(w.shards)]})
 		low = high
 	}
 	return chunks, nil

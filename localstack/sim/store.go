@@ -20,10 +20,11 @@ type Store struct {
 	inner bucket.Bucket
 	fault Faults
 
-	// onRoot sees each new body of the root in order, onWAL who put a log object, onDelete what
-	// is about to be deleted; all run inside a step.
+	// onRoot sees each new body of the root in order, onWAL who put a log object, onPut whatever is
+	// written, onDelete what is about to be deleted; all run inside a step.
 	onRoot   func(body []byte)
 	onWAL    func(n *Node)
+	onPut    func(key string, body []byte)
 	onDelete func(key string)
 
 	mu     sync.Mutex
@@ -118,6 +119,7 @@ func (s *Store) later(label string, d time.Duration, do func()) {
 
 // written notes the effects that checks look at; it runs inside a step.
 func (s *Store) written(n *Node, key string, body []byte) {
+	whole := key
 	key = keyOf(key)
 	isWAL := strings.HasPrefix(key, "wal/")
 	s.mu.Lock()
@@ -132,6 +134,9 @@ func (s *Store) written(n *Node, key string, body []byte) {
 	}
 	if isWAL && s.onWAL != nil {
 		s.onWAL(n)
+	}
+	if s.onPut != nil {
+		s.onPut(whole, body)
 	}
 }
 

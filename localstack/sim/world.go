@@ -36,6 +36,7 @@ type World struct {
 	rng       *rand.Rand
 	store     *Store
 	inner     bucket.Bucket
+	shards    []manifest.ShardID
 	net       *Net
 	writers   []*slot
 	routers   []*slot
@@ -63,16 +64,16 @@ func newWorld(cfg Config, logs *slog.Logger) (*World, error) {
 	w.chaos = NewNode(w.ctx, w.bus, "chaos", cfg.Seed, 0, 0)
 	w.store = NewStore(w.bus, storeNode, w.inner, cfg.Store)
 	w.net = NewNet(w.bus, cfg.Net)
-	shards := make([]manifest.ShardID, cfg.Shards)
-	for i := range shards {
-		shards[i] = manifest.ShardID(fmt.Sprintf("shard%02d", i+1))
+	for i := range cfg.Shards {
+		w.shards = append(w.shards, manifest.ShardID(fmt.Sprintf("shard%02d", i+1)))
 	}
-	if err := w.create(shards); err != nil {
+	if err := w.create(); err != nil {
 		return nil, err
 	}
 	w.moving.expect(cfg.Moving)
 	w.store.onRoot = w.rootWritten
 	w.store.onWAL = w.walWritten
+	w.store.onPut = w.stays
 	w.store.onDelete = w.deleted
 	for i := range cfg.Writers {
 		w.writers = append(w.writers, &slot{name: fmt.Sprintf("w%d", i)})
