@@ -36,6 +36,15 @@ import (
 // another version. So Y was read without the change, and X after it; then X was at A all the
 // time, and S is A, which got Y since the plan and before X was read.
 //
+// A change within one chunk C needs neither number, though C may be cut before it or joined after
+// it. Take a scatter in whose plan the two rows are in chunks X and Y, both read as planned. If C
+// was cut, S made the change before it knew of the cut; every owner of X or Y that answered knows
+// the plan's root, and S, or whoever got the chunk from S later, answered after the change, in
+// both. If C is what became of X and Y, S had both when it joined them. One that was planned
+// elsewhere was read there, before it left; one that was planned at S was read before S knew of
+// the join, or it would have been another chunk; and two that were planned at S were one request.
+// So both were read before the change.
+//
 // # Once
 //
 // The outcome is recorded in both chunks, since what is sent again goes by the old row or

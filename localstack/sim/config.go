@@ -37,6 +37,10 @@ type Config struct {
 	Placement Placement
 	Copies    time.Duration // between two copies of the root; 0: none are made
 	Located   int           // so many of the last shards have buckets of their own, and a zone that may be nowhere else
+	// Grow is how often somebody adds a shard or goes on to remove it, and GrowElsewhere whether it
+	// has a bucket of its own; 0: never.
+	Grow          time.Duration
+	GrowElsewhere bool
 	// KeepLog records every step's line.
 	KeepLog bool
 	// Stop, when it is set during the run, ends it: nobody wants the result any more.
@@ -88,6 +92,7 @@ func Draw(seed uint64) Config {
 	r = rand.New(rand.NewPCG(seed, 11))
 	c.Chaos.Pin, c.Chaos.PauseCollector = oneOf(r, 0, 0, 3*time.Second, 15*time.Second), oneOf(r, 0, 0, 300)
 	c.located(rand.New(rand.NewPCG(seed, 12)))
+	c.growing(rand.New(rand.NewPCG(seed, 13)))
 	return c
 }
 

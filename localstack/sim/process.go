@@ -120,7 +120,7 @@ func (w *World) keepUp(p *process) {
 func (w *World) startRouter(s *slot) *process {
 	p, store := w.newProcess(s)
 	r := router.New(router.Config{
-		Root: p.root, Dialer: w.net.From(p.node), Store: store, Host: p.node.Host(), Log: w.log(p.node),
+		Root: p.root, Dialer: w.net.From(p.node), Store: store, Prepare: p.places.Prepare, Host: p.node.Host(), Log: w.log(p.node),
 		// One shard after another: the more time lies between the answers of a scatter, the
 		// more can go wrong in it.
 		Settings: router.Settings{Fanout: 1},

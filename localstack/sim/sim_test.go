@@ -103,7 +103,7 @@ func TestSeedsAreReproducible(t *testing.T) {
 	for seed := uint64(1); seed <= 5; seed++ {
 		cfg := Draw(seed)
 		cfg.Busy, cfg.Quiet = 30*time.Second, time.Minute
-		cfg.Located = 0 // pages that are elsewhere are fetched side by side, in any order
+		cfg.Located, cfg.GrowElsewhere = 0, false // pages that are elsewhere are fetched side by side, in any order
 		a, b := simulate(t, cfg, nil), simulate(t, cfg, nil)
 		if a.Steps != b.Steps || a.Trace != b.Trace {
 			t.Errorf("seed %d: %v\nagain:  %v", seed, a, b)

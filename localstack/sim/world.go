@@ -211,6 +211,7 @@ func (w *World) startChaos(all *sync.WaitGroup) {
 	// Somebody must hold every shard in the end: an orphaned one is taken by anyone.
 	w.every(all, "adopt", 2*time.Second, w.adopt)
 	w.startPlacement(all)
+	w.startGrowing(all)
 }
 
 // slots are the places of all processes that last.
@@ -225,7 +226,8 @@ func (w *World) look(n *Node) (st *manifest.State) {
 func (w *World) anyWriter() *slot { return w.writers[w.rng.IntN(len(w.writers))] }
 
 func (w *World) anyShard() manifest.ShardID {
-	return manifest.ShardID(fmt.Sprintf("shard%02d", 1+w.rng.IntN(w.cfg.Shards)))
+	all := w.checker.state.Shards()
+	return all[w.rng.IntN(len(all))].ID
 }
 
 // restart replaces a slot's process; hard kills the old one first.
