@@ -195,7 +195,7 @@ func (c *Config) collecting(r *rand.Rand, busy time.Duration) {
 	c.Busy, c.Writers, c.Clients, c.Shards, c.Chunks = busy, 2, 2, 1+r.IntN(2), 1+r.IntN(3)
 	c.Docs, c.Pad, c.Think, c.Patience = 4+r.IntN(6), 0, oneOf(r, 10*time.Second, 40*time.Second), 10*time.Second
 	c.Lease, c.IdleFlush, c.Memtable = 20*time.Second, oneOf(r, 20*time.Second, 2*time.Minute), 2<<10
-	c.Upkeep, c.Placement, c.Moving = 0, Placement{}, 0
+	c.Upkeep, c.Placement, c.Grow, c.Moving = 0, Placement{}, 0, 0
 	c.Mix = Mix{Read: 2, Insert: 3, Pair: 2, Inc: 6, Add: 3, Replace: 1, Swap: 2, Delete: 3}
 	c.Chaos = Chaos{
 		Crash: oneOf(r, 0, 10*time.Minute), Pause: oneOf(r, 0, 5*time.Minute), PauseMax: oneOf(r, 15*time.Second, 2*time.Minute),

@@ -57,6 +57,7 @@ type World struct {
 // newWorld makes the cluster's first root and starts its processes; call it inside the
 // bubble.
 func newWorld(cfg Config, logs *slog.Logger) (*World, error) {
+	cfg.Located = min(cfg.Located, cfg.Shards-1) // the first is in the cluster's own bucket
 	w := &World{cfg: cfg, bus: NewBus(cfg.Seed), rng: rand.New(rand.NewPCG(cfg.Seed, 99)), inner: membucket.New(), events: map[string]int{}, logs: logs, checker: rootChecker{pins: kept{}}}
 	w.bus.keepLog, w.bus.stop = cfg.KeepLog, cfg.Stop
 	w.ctx, w.stop = context.WithCancel(context.Background())
