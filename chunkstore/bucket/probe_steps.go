@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/granarydb/granary/manifest/errkind"
 )
@@ -156,21 +157,26 @@ func (p *probe) readAfterWrite(ctx context.Context) error {
 // wholeReads overwrites an object while others read it: each version is one byte all over, so
 // that a mixture shows.
 func (p *probe) wholeReads(ctx context.Context) error {
-	const readers, reads, size = 4, 6, 64 << 10
+	const readers, writes, size = 4, 6, 64 << 10
 	key := p.key("whole")
 	version := func(i int) []byte { return bytes.Repeat([]byte{byte('a' + i)}, size) }
 	tag, err := p.b.Put(ctx, key, version(0), IfAbsent)
 	if err != nil {
 		return p.failed("create", err)
 	}
+	var written atomic.Bool
 	return p.each(1+readers, func(n int) error {
-		for i := range reads {
-			if n == 0 {
+		if n == 0 {
+			defer written.Store(true)
+			for i := range writes {
 				if tag, err = p.b.Put(ctx, key, version(1+i), IfMatch(tag)); err != nil {
 					return p.failed("swap", err)
 				}
-				continue
 			}
+			return nil
+		}
+		for last := false; !last; {
+			last = written.Load() // as long as there are writes there are reads beside them
 			o, err := p.b.Get(ctx, key, GetOptions{})
 			if err != nil {
 				return p.failed("read", err)
