@@ -201,7 +201,7 @@ func (w *writer) table(t *table) {
 		w.uint(uint64(p.id.number))
 		w.flags(p.stored != nil)
 		if p.stored == nil {
-			w.bytes(encodeChunks(p.chunks))
+			w.bytes(EncodeChunks(p.chunks))
 			continue
 		}
 		w.uint(uint64(p.stored.base + 1 - p.id.version)) // a page is written by its own commit or a later one

@@ -83,7 +83,7 @@ func encodePage(cluster ClusterID, ref PageRef, chunks []*Chunk) ([]byte, error)
 	extra = binary.LittleEndian.AppendUint64(extra, uint64(ref.id.version))
 	extra = binary.LittleEndian.AppendUint32(extra, ref.id.number)
 	extra = binary.LittleEndian.AppendUint64(extra, ref.Nonce)
-	return pack(pageMagic, extra, encodeChunks(chunks))
+	return pack(pageMagic, extra, EncodeChunks(chunks))
 }
 
 // DecodePage reads the object of a page and checks that it is the one that ref means: of
@@ -103,7 +103,7 @@ func DecodePage(cluster ClusterID, ref PageRef, object []byte) ([]*Chunk, error)
 		return nil, bad("it is %v of collection %d, nonce %016x, of cluster %x; expected %v of %d, %016x, %x",
 			id, collection, nonce, owner, ref.id, ref.Collection, ref.Nonce, cluster)
 	}
-	chunks, err := decodeChunks(ref.Collection, body)
+	chunks, err := DecodeChunks(ref.Collection, body)
 	if err != nil {
 		return nil, fmt.Errorf("page %s: %w", ref.Key(), err)
 	}
@@ -126,9 +126,15 @@ const (
 	refDates // it bounds the dates of its rows
 )
 
-// encodeChunks is the body of a page: dictionaries of owners and creators, the n+1 bounds
+// PageChunksMax is how many chunks EncodeChunks takes at most.
+const PageChunksMax = pageChunksMax
+
+// EncodeChunks is some chunks of one collection, which follow one another in key order, as bytes
+// that DecodeChunks reads: for programs that note what they saw.
+//
+// It is the body of a page: dictionaries of owners and creators, the n+1 bounds
 // of n chunks, then the chunks.
-func encodeChunks(chunks []*Chunk) []byte {
+func EncodeChunks(chunks []*Chunk) []byte {
 	w := &writer{b: make([]byte, 0, 4096)}
 	w.uint(uint64(len(chunks)))
 	shards, creators := dictionaries(chunks)
@@ -258,8 +264,8 @@ func (w *writer) ref(r *SegmentRef, chunk shardkey.Range, creator uint64) {
 	}
 }
 
-// decodeChunks is the inverse of encodeChunks. The chunks alias body. Errors: Corrupt.
-func decodeChunks(collection CollectionID, body []byte) ([]*Chunk, error) {
+// DecodeChunks is the inverse of EncodeChunks. The chunks alias b. Errors: Corrupt.
+func DecodeChunks(collection CollectionID, body []byte) ([]*Chunk, error) {
 	r := &reader{b: body}
 	n := int(r.upTo(pageChunksMax))
 	shards := list(r, r.count(1), func(r *reader) ShardID { return ShardID(r.text()) })

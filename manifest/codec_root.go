@@ -324,7 +324,7 @@ func (p *imagePage) moved(old *page) *page {
 // decode reads a page that rides in the root. Pages outlive the root that they came in, so
 // they must not keep all of it in memory: their chunks alias a copy.
 func (p *imagePage) decode(c CollectionID) (*page, error) {
-	chunks, err := decodeChunks(c, slices.Clone(p.inline))
+	chunks, err := DecodeChunks(c, slices.Clone(p.inline))
 	if err != nil {
 		return nil, fmt.Errorf("page %v: %w", p.id, err)
 	}

@@ -383,7 +383,7 @@ func FuzzDecodePage(f *testing.F) {
 		f.Add(manifest.EncodeChunks(slices.Collect(s.Chunks(c.ID))))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		chunks, err := manifest.DecodeChunks(body)
+		chunks, err := manifest.DecodeChunks(1, body)
 		if err != nil {
 			if !errors.Is(err, errkind.Corrupt) {
 				t.Fatalf("unexpected kind: %v", err)
@@ -391,7 +391,7 @@ func FuzzDecodePage(f *testing.F) {
 			return
 		}
 		once := manifest.EncodeChunks(chunks)
-		back, err := manifest.DecodeChunks(once)
+		back, err := manifest.DecodeChunks(1, once)
 		if err != nil || !bytes.Equal(manifest.EncodeChunks(back), once) {
 			t.Fatalf("chunks changed: %v", err)
 		}

@@ -53,16 +53,12 @@ func WithSection(body []byte, tag uint64, payload string) []byte {
 	return w.b
 }
 
-// DecodeChunks and EncodeChunks are the codec of page bodies.
-func DecodeChunks(body []byte) ([]*Chunk, error) { return decodeChunks(1, body) }
-func EncodeChunks(chunks []*Chunk) []byte        { return encodeChunks(chunks) }
-
 // PageSizes are the estimated and the encoded size of each page, and its chunks.
 func PageSizes(s *State) (estimated, encoded, chunks []int) {
 	for _, t := range s.tables {
 		for _, p := range t.pages {
 			estimated = append(estimated, p.size)
-			encoded = append(encoded, len(encodeChunks(p.chunks)))
+			encoded = append(encoded, len(EncodeChunks(p.chunks)))
 			chunks = append(chunks, len(p.chunks))
 		}
 	}

@@ -47,7 +47,7 @@ func (m *Image) mentions() (list []Mention, err error) {
 				list = append(list, Mention{t.collection, p.ref.FirstKey, "first key of a page"})
 				continue
 			}
-			chunks, err := decodeChunks(t.collection, p.inline)
+			chunks, err := DecodeChunks(t.collection, p.inline)
 			if err != nil {
 				return nil, fmt.Errorf("page %v: %w", p.id, err)
 			}
@@ -62,7 +62,7 @@ func pageMentions(object []byte) ([]Mention, error) {
 	if err != nil {
 		return nil, err
 	}
-	chunks, err := decodeChunks(CollectionID(binary.LittleEndian.Uint32(extra[16:])), body)
+	chunks, err := DecodeChunks(CollectionID(binary.LittleEndian.Uint32(extra[16:])), body)
 	if err != nil {
 		return nil, fmt.Errorf("page: %w: %w", errkind.Corrupt, err)
 	}

@@ -227,7 +227,7 @@ func (m *Image) RemakePage(ref PageRef) ([]byte, error) {
 			if t.collection != ref.Collection || p.stored || p.id != ref.id {
 				continue
 			}
-			chunks, err := decodeChunks(t.collection, p.inline)
+			chunks, err := DecodeChunks(t.collection, p.inline)
 			if err != nil {
 				return nil, err
 			}

@@ -509,6 +509,12 @@ func TestAUniqueKeyIsUniqueFromTheSwitchOn(t *testing.T) {
 // effect of that request: all documents are there under the old key or the new one, they can
 // be written, and the next attempt succeeds.
 func TestARouterThatDiesAtAnyRequestLeavesTheCollectionWhole(t *testing.T) {
+	for _, settings := range []router.Settings{small, noting()} {
+		dyingAtAnyRequest(t, settings)
+	}
+}
+
+func dyingAtAnyRequest(t *testing.T, settings router.Settings) {
 	died := true
 	for n := 1; died; n++ {
 		for _, kind := range []faultbucket.Kind{faultbucket.Before, faultbucket.After} {
@@ -517,19 +523,8 @@ func TestARouterThatDiesAtAnyRequestLeavesTheCollectionWhole(t *testing.T) {
 				c := routertest.New(t, routertest.Options{Settings: small})
 				shelf(t, c.Router, 60)
 				before := find(t, c.Router, `{}`)
-				store := faultbucket.New(c.Bucket, c.Host, func(call faultbucket.Call) faultbucket.Fault {
-					switch {
-					case call.N == n:
-						return faultbucket.Fault{Kind: kind}
-					case call.N > n:
-						return faultbucket.Fault{Kind: faultbucket.Before}
-					}
-					return faultbucket.Fault{}
-				})
-				open := func(manifest.LocationID) (bucket.Bucket, error) { return store, nil }
-				dying := router.New(router.Config{
-					Root: manifest.NewRoot(bucket.NewCell(store), c.Host, nil), Bucket: store, Store: reader.NewStore(open, nil), Dialer: c, Host: c.Host, Settings: small,
-				})
+				store := diesAt(c, n, kind)
+				dying := on(c, store, settings)
 				living, die := c.Host.WithTimeout(ctx, 20*time.Second)
 				defer die()
 				err := dying.ShardCollection(living, ns, key1(t, `{"k": 1}`), 0)

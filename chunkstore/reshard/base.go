@@ -34,44 +34,88 @@ const (
 
 func (w *work) seq(kind manifest.Seq) manifest.Seq { return manifest.Seq(w.round)*seqsPerRound + kind }
 
-// base makes the image of the present snapshot, which it returns.
-func (w *work) base(ctx context.Context) (*manifest.State, error) {
+// base makes the image of the present snapshot, or goes on with that of the process before, and
+// returns what the snapshot shows.
+func (w *work) base(ctx context.Context) (shown, error) {
 	w.progress.enter("read")
-	s, _, err := w.Root.Load(ctx)
-	if err == nil {
-		s, _, err = w.snapshot(ctx, s)
+	k := w.inherited
+	if k == nil {
+		s, _, err := w.Root.Load(ctx)
+		if err == nil {
+			s, _, err = w.snapshot(ctx, s)
+		}
+		if err != nil {
+			return nil, err
+		}
+		k = &save{stage: stageRead, base: w.shownBy(s)}
 	}
-	if err != nil {
-		return nil, err
-	}
+	w.seen = k.base
 	var rows, size int64
-	for c := range s.Chunks(w.coll.ID) {
+	for _, c := range k.base {
 		rows += c.Rows
 		size += c.Bytes
 	}
 	w.progress.change(func(p *Seen) { p.RowsTotal, p.BytesTotal = rows, size })
-	order := &sorter{w: w}
-	for c := range s.Chunks(w.coll.ID) {
-		if err := w.read(ctx, order, c); err != nil {
+	switch k.stage {
+	case stageRead, stageWrite:
+		if err := w.sortAndWrite(ctx, k); err != nil {
 			return nil, err
 		}
-		if err := w.carry(ctx, reader.View{Chunk: c}); err != nil {
+	default:
+		w.image.chunks = k.chunks
+	}
+	if k.stage != stageBase {
+		if err := w.verifyBase(ctx, k.verified, k.found); err != nil {
 			return nil, err
+		}
+	}
+	if err := w.carryAll(ctx, k.base); err != nil {
+		return nil, err
+	}
+	return k.base, w.note(ctx, func() save { return save{stage: stageBase, chunks: w.image.chunks} })
+}
+
+// sortAndWrite makes the image from where k is.
+func (w *work) sortAndWrite(ctx context.Context, k *save) error {
+	order := &sorter{w: w, runs: k.runs}
+	if k.stage == stageRead {
+		order.spilled = func(ctx context.Context) error {
+			return w.note(ctx, func() save { return save{stage: stageRead, at: order.at, runs: order.runs} })
+		}
+		if err := w.readAll(ctx, order, k); err != nil {
+			return err
 		}
 	}
 	w.progress.enter("write")
-	if parts := int64(w.goal.Parts); parts > 0 {
+	if parts := int64(w.goal.Parts); parts > 0 && k.stage == stageRead {
 		w.Settings.ChunkBytes = max(1, (w.progress.Seen().Bytes+parts-1)/parts)
 	}
-	if err := w.write(ctx, order); err != nil {
-		return nil, err
-	}
-	return s, w.verifyBase(ctx)
+	return w.write(ctx, order, k)
 }
 
-// read takes the rows of an old chunk.
-func (w *work) read(ctx context.Context, order *sorter, c *manifest.Chunk) error {
-	it := w.store.Scan(ctx, reader.View{Chunk: c}, shardkey.Range{}, false)
+// readAll takes the rows of all old chunks, behind those that are in runs already.
+func (w *work) readAll(ctx context.Context, order *sorter, k *save) error {
+	for _, c := range k.base {
+		var rest shardkey.Range
+		if k.at != nil {
+			rest.Min = append(bytes.Clone(k.at), 0)
+		}
+		if len(c.Range.Max) > 0 && bytes.Compare(c.Range.Max, rest.Min) <= 0 {
+			continue
+		}
+		if err := w.read(ctx, order, c, rest); err != nil {
+			return err
+		}
+	}
+	if len(order.runs) == 0 {
+		return nil // all are in memory
+	}
+	return order.spill(ctx)
+}
+
+// read takes the rows of an old chunk that are in a range.
+func (w *work) read(ctx context.Context, order *sorter, c *manifest.Chunk, rest shardkey.Range) error {
+	it := w.store.Scan(ctx, reader.View{Chunk: c}, rest, false)
 	defer it.Rest()
 	n, size := int64(0), int64(0)
 	for it.Next(ctx) {
@@ -81,10 +125,11 @@ func (w *work) read(ctx context.Context, order *sorter, c *manifest.Chunk) error
 			return err
 		}
 		row := segment.Row{Key: key, Seq: w.seq(came), Doc: doc}
-		w.source.add(row)
 		if err := order.add(ctx, row); err != nil {
 			return err
 		}
+		w.source.add(row)
+		order.at = append(order.at[:0], it.Row().Key...)
 		n, size = n+1, size+int64(len(it.Row().Key)+len(doc))
 		if n%tickRows == 0 {
 			w.progress.change(func(p *Seen) { p.Rows, p.Bytes = p.Rows+n, p.Bytes+size })
@@ -133,13 +178,15 @@ func (w *work) duplicate(a, b bson.Raw) error {
 		w.progress.ns, w.goal.Key, what, values, a.Lookup("_id"), b.Lookup("_id"))
 }
 
-// write merges the rows of the base into the image, and cuts it.
-func (w *work) write(ctx context.Context, order *sorter) error {
-	rows, err := order.merged(ctx)
+// write merges the rows of the base into the image, behind those that are there already, and cuts
+// it.
+func (w *work) write(ctx context.Context, order *sorter, k *save) error {
+	rows, err := order.merged(ctx, k.from())
 	if err != nil {
 		return w.lost(err)
 	}
-	c := &cutter{w: w, out: &output{w: w}, points: w.goal.Points, now: &chunk{}}
+	c := &cutter{w: w, out: &output{w: w}, points: w.goal.Points, now: &chunk{}, noted: len(order.rows) == 0}
+	c.goOn(k)
 	for n := 1; ; n++ {
 		r, ok, err := rows.next(ctx)
 		if err != nil {
@@ -147,6 +194,9 @@ func (w *work) write(ctx context.Context, order *sorter) error {
 		}
 		if !ok {
 			return c.end(ctx)
+		}
+		if err := c.note(ctx, order); err != nil {
+			return err
 		}
 		if err := c.take(ctx, r); err != nil {
 			return err
@@ -168,12 +218,54 @@ type cutter struct {
 	bytes  int64 // of it
 	last   segment.Row
 	prefix []byte // shard key of last
+	noted  bool   // all rows are in runs, so that another process could go on
+	until  []byte // the last row that is there already; nil: none is left to be passed
+}
+
+// from is where the new chunks that are there end.
+func (k *save) from() []byte {
+	if k.stage == stageWrite {
+		return k.at
+	}
+	return nil
+}
+
+// goOn sets the cutter behind the rows that are there.
+func (c *cutter) goOn(k *save) {
+	if c.until = k.from(); c.until == nil {
+		return
+	}
+	last := len(k.chunks) - 1
+	c.w.image.chunks, c.now, c.bytes = k.chunks[:last:last], k.chunks[last], k.size
+	for len(c.points) > 0 && bytes.Compare(c.points[0].Key, c.until) <= 0 {
+		c.points = c.points[1:]
+	}
+}
+
+// note notes how far the image is, when a segment is full.
+func (c *cutter) note(ctx context.Context, order *sorter) error {
+	if !c.noted || !c.out.full() {
+		return nil
+	}
+	if err := c.out.finish(ctx, c.now); err != nil {
+		return err
+	}
+	return c.w.note(ctx, func() save {
+		return save{stage: stageWrite, at: c.last.Key, runs: order.runs, chunks: append(c.w.image.chunks[:len(c.w.image.chunks):len(c.w.image.chunks)], c.now), size: c.bytes}
+	})
 }
 
 func (c *cutter) take(ctx context.Context, r segment.Row) error {
 	prefix, err := c.w.goal.Key.Prefix(r.Key)
 	if err != nil {
 		return err
+	}
+	if c.until != nil {
+		if !bytes.Equal(r.Key, c.until) {
+			return fmt.Errorf("go on with the job of another process: %w: the row that it wrote last is not in its runs", errkind.Corrupt)
+		}
+		c.last, c.prefix, c.until = r, prefix, nil
+		return nil
 	}
 	same := c.last.Key != nil && bytes.Equal(prefix, c.prefix)
 	if same && (c.w.goal.Unique || bytes.Equal(r.Key, c.last.Key)) {

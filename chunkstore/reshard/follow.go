@@ -16,11 +16,11 @@ import (
 const lookTogether = 256
 
 // follow brings the image from one snapshot to a later one.
-func (w *work) follow(ctx context.Context, was, now *manifest.State) error {
+func (w *work) follow(ctx context.Context, was shown, now *manifest.State) error {
 	w.round++
 	w.progress.change(func(p *Seen) { p.Round = w.round })
 	known := make(map[manifest.SegmentID]bool)
-	for c := range was.Chunks(w.coll.ID) {
+	for _, c := range was {
 		for i := range c.Refs {
 			known[c.Refs[i].Segment] = true
 		}
@@ -62,7 +62,7 @@ func (w *work) carry(ctx context.Context, v reader.View) error {
 // delta is what a round changes.
 type delta struct {
 	w     *work
-	was   *manifest.State
+	was   shown
 	order *sorter
 	found []segment.Row // the newest versions in fresh references, not looked up yet
 }
@@ -88,7 +88,7 @@ func (d *delta) read(ctx context.Context, c *manifest.Chunk) error {
 // look compares what was found with the snapshot before, chunk by chunk.
 func (d *delta) look(ctx context.Context) error {
 	for len(d.found) > 0 {
-		old := d.was.ChunkOf(d.w.coll.ID, d.found[0].Key)
+		old := d.was.of(d.found[0].Key)
 		var keys [][]byte
 		for _, r := range d.found {
 			if !old.Range.Contains(r.Key) {
@@ -147,7 +147,7 @@ func (d *delta) compare(ctx context.Context, now segment.Row, was reader.Found) 
 
 // apply merges the changes into the image.
 func (d *delta) apply(ctx context.Context) error {
-	rows, err := d.order.merged(ctx)
+	rows, err := d.order.merged(ctx, nil)
 	if err != nil {
 		return d.w.lost(err)
 	}

@@ -62,7 +62,7 @@ type output struct {
 
 // add appends a row of a chunk. Requires: finish, or cut, of the chunk before.
 func (o *output) add(ctx context.Context, c *chunk, r segment.Row) error {
-	if o.segment != nil && o.segment.Size() >= o.w.Settings.SegmentBytes {
+	if o.full() {
 		if err := o.finish(ctx, c); err != nil {
 			return err
 		}
@@ -73,6 +73,11 @@ func (o *output) add(ctx context.Context, c *chunk, r segment.Row) error {
 	o.rows++
 	o.last = append(o.last[:0], r.Key...)
 	return o.segment.Add(r)
+}
+
+// full reports whether the segment in the making is large enough.
+func (o *output) full() bool {
+	return o.segment != nil && o.segment.Size() >= o.w.Settings.SegmentBytes
 }
 
 func (o *output) begin(ctx context.Context) (err error) {

@@ -41,6 +41,8 @@ type Seen struct {
 	Rows, RowsTotal   int64
 	Bytes, BytesTotal int64
 	Round             int
+	// TakenOver is how many processes died over the job, each of which left its work to the next.
+	TakenOver int64
 	// Running is since when, and Left a guess of how much longer; 0: none.
 	Running, Left time.Duration
 	// Stopped is how long the last switch kept writes and reads waiting.
@@ -100,11 +102,13 @@ func (p *Progress) change(f func(*Seen)) {
 
 // body is the record of the job: what other processes show of it, and what ends it when it is
 // dead (manifest.EndResharding).
-func (p *Progress) body(job manifest.JobID, segments, nowMillis int64) bson.Raw {
+func (p *Progress) body(job manifest.JobID, segments, saved, nowMillis int64) bson.Raw {
 	s := p.Seen()
 	b := bsoncore.NewDocumentBuilder().
 		AppendBinary("job", bson.TypeBinaryGeneric, job[:]).
 		AppendInt64("segments", segments).
+		AppendInt64(savedField, saved).
+		AppendInt64(runField, s.TakenOver).
 		AppendInt64("collection", int64(s.Collection)).
 		AppendDocument("key", bsoncore.Document(s.Key.BSON())).
 		AppendString("phase", s.Phase).
@@ -122,6 +126,18 @@ func (p *Progress) body(job manifest.JobID, segments, nowMillis int64) bson.Raw 
 	return bson.Raw(b.Build())
 }
 
+// The fields of a record that say which process has the job, counted from 0, and which of its
+// segments tells how far it is (save); 0: none, since that is never the first.
+const (
+	runField   = "takenOver"
+	savedField = "saved"
+)
+
+func number(body bson.Raw, field string) int64 {
+	n, _ := body.Lookup(field).AsInt64OK()
+	return n
+}
+
 func hurry(body bson.Raw) bool {
 	yes, _ := body.Lookup("hurry").BooleanOK()
 	return yes
@@ -129,7 +145,7 @@ func hurry(body bson.Raw) bool {
 
 // Recorded is what a record tells of the job of a namespace, as it was when it was written.
 func Recorded(ns string, body bson.Raw) (Seen, error) {
-	number := func(field string) int64 { n, _ := body.Lookup(field).AsInt64OK(); return n }
+	number := func(field string) int64 { return number(body, field) }
 	spec, _ := body.Lookup("key").DocumentOK()
 	key, err := shardkey.ParsePattern(spec)
 	if err != nil {
@@ -138,7 +154,7 @@ func Recorded(ns string, body bson.Raw) (Seen, error) {
 	phase, _ := body.Lookup("phase").StringValueOK()
 	again, _ := body.Lookup("again").DocumentOK()
 	return Seen{
-		Namespace: ns, Key: key, Collection: manifest.CollectionID(number("collection")), Again: again, Op: number("op"), Phase: phase, Hurried: hurry(body), Round: int(number("round")),
+		Namespace: ns, Key: key, Collection: manifest.CollectionID(number("collection")), Again: again, Op: number("op"), Phase: phase, Hurried: hurry(body), Round: int(number("round")), TakenOver: number(runField),
 		Rows: number("rows"), RowsTotal: number("rowsTotal"), Bytes: number("bytes"), BytesTotal: number("bytesTotal"),
 		Running: time.Duration(number("secsRunning")) * time.Second, Left: time.Duration(number("secsLeft")) * time.Second,
 	}, nil

@@ -33,12 +33,28 @@ func (w *work) register(ctx context.Context) error {
 		if c == nil {
 			return mongoerr.New(mongoerr.NamespaceNotFound, "collection %s was dropped meanwhile", w.progress.ns)
 		}
-		gone, err := w.otherJob(ctx, s)
+		w.reserved, w.coll = reserveAhead, c.WithoutReshaping()
+		silent, err := w.otherJob(ctx, s)
 		if err != nil {
 			return err
 		}
-		w.reserved = reserveAhead
-		w.coll, w.id, w.job = c.WithoutReshaping(), s.NextCollection(), w.Host.ID16()
+		var gone []manifest.Change
+		if silent != nil {
+			inherited, err := w.inherit(ctx, s, *silent, c)
+			if errors.Is(err, errkind.Conflict) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			if inherited {
+				w.begun()
+				return nil
+			}
+			w.Log.Warn("expel the job of a process that is silent", "ns", w.progress.ns, "job", fmt.Sprintf("%x", silent.ReshardJob()))
+			gone = manifest.EndResharding(*silent)
+		}
+		w.id, w.job = s.NextCollection(), w.Host.ID16()
 		w.progress.change(func(p *Seen) { p.Collection = c.ID })
 		builds := w.id
 		if w.restores != nil {
@@ -51,9 +67,8 @@ func (w *work) register(ctx context.Context) error {
 		_, err = w.Root.Commit(ctx, w.edit(changes...))
 		switch {
 		case err == nil:
-			w.beat = w.Host.Mono()
-			w.image = &image{}
-			w.carried = writer.NewCarried(w.id, w.goal.Key)
+			w.noted = w.Host.Mono()
+			w.begun()
 			w.Log.Info("a collection is being given another shard key", "ns", w.progress.ns, "key", w.goal.Key, "job", fmt.Sprintf("%x", w.job))
 			return nil
 		case !errors.Is(err, errkind.Conflict):
@@ -61,6 +76,13 @@ func (w *work) register(ctx context.Context) error {
 		}
 	}
 	return fmt.Errorf("register a job: %w: others keep coming before it", errkind.Throttled)
+}
+
+// begun: the job is this process's.
+func (w *work) begun() {
+	w.beat = w.Host.Mono()
+	w.image = &image{}
+	w.carried = writer.NewCarried(w.id, w.goal.Key)
 }
 
 func collectionOf(s *manifest.State, ns string) *manifest.Collection {
@@ -72,9 +94,9 @@ func collectionOf(s *manifest.State, ns string) *manifest.Collection {
 	return nil
 }
 
-// otherJob looks for a job that works on the collection already: one that lives is an error,
-// one that does not is expelled by the changes that it returns.
-func (w *work) otherJob(ctx context.Context, s *manifest.State) ([]manifest.Change, error) {
+// otherJob looks for a job that works on the collection already: one that lives is an error; of
+// one that does not it returns the record.
+func (w *work) otherJob(ctx context.Context, s *manifest.State) (*manifest.Record, error) {
 	r, ok := s.Record(manifest.RecordReshard, w.progress.ns)
 	if !ok {
 		return nil, nil
@@ -97,8 +119,7 @@ func (w *work) otherJob(ctx context.Context, s *manifest.State) ([]manifest.Chan
 			return nil, mongoerr.New(mongoerr.ConflictingOperationInProg, "%s is being given another shard key already: %v", w.progress.ns, r.Body)
 		}
 	}
-	w.Log.Warn("expel the job of a process that is silent", "ns", w.progress.ns, "job", fmt.Sprintf("%x", job))
-	return manifest.EndResharding(r), nil
+	return &r, nil
 }
 
 func (w *work) edit(changes ...manifest.Change) manifest.Edit {
@@ -108,7 +129,7 @@ func (w *work) edit(changes ...manifest.Change) manifest.Edit {
 // record is the job's state for others to see.
 func (w *work) record() manifest.Record {
 	return manifest.Record{
-		Kind: manifest.RecordReshard, ID: w.progress.ns, Body: w.progress.body(w.job, w.reserved, w.Host.Wall().UnixMilli()),
+		Kind: manifest.RecordReshard, ID: w.progress.ns, Body: w.progress.body(w.job, w.reserved, w.saved, w.Host.Wall().UnixMilli()),
 	}
 }
 
@@ -125,7 +146,11 @@ func (w *work) tick(ctx context.Context) error {
 			return err
 		}
 	}
-	e := w.edit(w.renewed()...)
+	changes, err := w.renewed()
+	if err != nil {
+		return err
+	}
+	e := w.edit(changes...)
 	e.Background = true
 	if _, err := w.Root.Commit(ctx, e); err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -139,35 +164,40 @@ const reserveAhead = 64
 // name is the next segment's. Whoever ends this job when it is dead gives to GC what may have
 // been stored: names are said in the root before they are used.
 func (w *work) name(ctx context.Context) (manifest.SegmentID, error) {
-	for try := 0; w.named >= w.reserved; try++ {
+	if w.named >= w.reserved {
 		w.reserved += reserveAhead
-		_, err := w.Root.Commit(ctx, w.edit(w.renewed()...))
-		if err != nil {
+		if err := w.renew(ctx); err != nil {
 			w.reserved -= reserveAhead
-		}
-		if err != nil && (!errors.Is(err, errkind.Conflict) || try == commitsMax) {
 			return manifest.SegmentID{}, fmt.Errorf("reserve names of segments: %w", err)
-		}
-		if s := w.Root.State(); err != nil && s != nil {
-			if _, err := w.present(s); err != nil {
-				return manifest.SegmentID{}, err
-			}
 		}
 	}
 	w.named++
 	return manifest.ReshardSegment(w.job, w.named-1), nil
 }
 
-// renewed puts a newer record in the place of the one that was last seen: if another process
-// has left a wish there since, that is seen first.
-func (w *work) renewed() []manifest.Change {
-	put := manifest.PutRecord{Record: w.record()}
-	if s := w.Root.State(); s != nil {
-		if r, ok := s.Record(manifest.RecordReshard, w.progress.ns); ok {
-			put.IfBody = r.Body
+// renew puts a newer record into the root.
+func (w *work) renew(ctx context.Context) error {
+	for try := 0; ; try++ {
+		changes, err := w.renewed()
+		if err == nil {
+			_, err = w.Root.Commit(ctx, w.edit(changes...))
+		}
+		if err == nil || !errors.Is(err, errkind.Conflict) || try == commitsMax {
+			return err
 		}
 	}
-	return []manifest.Change{put}
+}
+
+// renewed puts a newer record in the place of the one that was last seen, and so belongs into each
+// commit that only the process that has the job may make. If another process has left a wish there
+// since, that is seen first. Errors: as present.
+func (w *work) renewed() ([]manifest.Change, error) {
+	s := w.Root.State()
+	if _, err := w.present(s); err != nil {
+		return nil, err
+	}
+	r, _ := s.Record(manifest.RecordReshard, w.progress.ns)
+	return []manifest.Change{manifest.PutRecord{Record: w.record(), IfBody: r.Body}}, nil
 }
 
 // mark stops writes and reads of the collection, from the root that it returns.
@@ -180,8 +210,12 @@ func (w *work) mark(ctx context.Context) (*manifest.State, error) {
 	if err != nil {
 		return nil, err
 	}
+	changes, err := w.renewed()
+	if err != nil {
+		return nil, err
+	}
 	now := c.WithReshaping(w.Host.ID16())
-	if s, err = w.Root.Commit(ctx, w.edit(manifest.AlterCollection{Was: *c, Now: now})); err != nil {
+	if s, err = w.Root.Commit(ctx, w.edit(append(changes, manifest.AlterCollection{Was: *c, Now: now})...)); err != nil {
 		return nil, err
 	}
 	w.coll, w.marked = now, true
@@ -226,7 +260,7 @@ func (w *work) abandon(ctx context.Context, cause error) {
 }
 
 // leave expels the job, with what it uploaded. Its record may be another job's by now, which
-// took this one for dead: then it stays.
+// took this one for dead: then it stays. And the job may be another process's.
 func (w *work) leave(ctx context.Context) (err error) {
 	for range commitsMax {
 		s, _, loaded := w.Root.Load(ctx)
@@ -234,7 +268,11 @@ func (w *work) leave(ctx context.Context) (err error) {
 			return loaded
 		}
 		changes := []manifest.Change{manifest.ExpelJob{ID: w.job, Left: w.uploaded}}
-		if r, ok := s.Record(manifest.RecordReshard, w.progress.ns); ok && r.ReshardJob() == w.job {
+		r, ok := s.Record(manifest.RecordReshard, w.progress.ns)
+		if ok && r.ReshardJob() == w.job && !w.mine(r) {
+			return nil
+		}
+		if ok && w.mine(r) {
 			changes = append([]manifest.Change{manifest.PutRecord{Record: r, IfBody: r.Body}}, w.farewell(w.uploaded)...)
 		}
 		if _, err = w.Root.Commit(ctx, w.edit(changes...)); !errors.Is(err, errkind.Conflict) {

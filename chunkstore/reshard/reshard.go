@@ -56,10 +56,11 @@
 // Whatever ends it before the commit, the mark is taken back, and the job is expelled together
 // with what it uploaded, which GC then deletes. A process that dies leaves its job and its
 // record; the mark is taken back by an owner. Who tries next sees that the record does not
-// change any more, and expels the job, and so does GC after ten minutes: from then on nothing of
-// it can be committed. The names of its segments follow from its id and a number, and the
+// change any more, and takes the job over, or expels it when it noted nothing, and so does GC after
+// ten minutes: from then on nothing of the silent process can be committed. The names of its segments follow from its id and a number, and the
 // record says how many there may be: so all that it stored is given to GC without a listing. What
-// it had done is done again, nothing of the collection was changed; a record that says what was asked
+// it had done since it last noted how far it was (resume.go) is done again, nothing of the collection
+// was changed; a record that says what was asked
 // for (Seen.Again) lets another router do that by itself. A commit whose outcome is unknown is neither: nothing is cleaned up.
 //
 // # Undone
@@ -111,6 +112,9 @@ type Settings struct {
 	// SilentFor is how long the record of another job must not change for it to be taken for
 	// dead; 40 s, since a flush may take as long as routers have patience.
 	SilentFor time.Duration
+	// SaveEvery is how often a job notes how far it is, for who takes it over; 10 s. Negative: at
+	// every occasion.
+	SaveEvery time.Duration
 }
 
 func (s Settings) withDefaults() Settings {
@@ -120,6 +124,7 @@ func (s Settings) withDefaults() Settings {
 	set(&s.SwitchBelow, 300*time.Millisecond)
 	set(&s.RoundsMax, 12)
 	set(&s.SilentFor, 40*time.Second)
+	set(&s.SaveEvery, 10*time.Second)
 	return s
 }
 
@@ -195,6 +200,13 @@ type work struct {
 	broken   bool          // the image is of no snapshot
 	unclear  bool          // whether the switch was committed is not known
 	beat     time.Duration // Mono of the last record
+	// What it noted for the next process: of the old chunks, which are in segment baseAt, and of
+	// how far it is, in segment saved; and when. inherited is what the process before noted.
+	seen      shown
+	baseAt    int64
+	saved     int64
+	noted     time.Duration
+	inherited *save
 }
 
 // segmentCache is the memory for tails and blocks that are read more than once.
@@ -251,7 +263,7 @@ const switchesMax = 8
 
 // catchUp makes rounds until one was short, or they do not get shorter any more: a store that
 // takes its time makes every round long.
-func (w *work) catchUp(ctx context.Context, seen *manifest.State) (*manifest.State, error) {
+func (w *work) catchUp(ctx context.Context, seen shown) (shown, error) {
 	w.progress.enter("catchUp")
 	for before := time.Duration(0); ; {
 		start := w.Host.Mono()
@@ -266,7 +278,7 @@ func (w *work) catchUp(ctx context.Context, seen *manifest.State) (*manifest.Sta
 		if err := w.follow(ctx, seen, now); err != nil {
 			return nil, err
 		}
-		seen = now
+		seen = w.shownBy(now)
 		took := w.Host.Mono() - start
 		if w.progress.hurried() || took <= w.Settings.SwitchBelow || took >= before*7/10 && before > 0 || w.round >= w.Settings.RoundsMax {
 			return seen, nil
@@ -298,10 +310,11 @@ func (w *work) present(s *manifest.State) (*manifest.Collection, error) {
 	if c == nil {
 		return nil, mongoerr.New(mongoerr.NamespaceNotFound, "collection %s was dropped, or given another key, meanwhile", w.coll.Namespace())
 	}
-	if _, ok := s.Job(w.job); !ok {
+	r, ok := s.Record(manifest.RecordReshard, w.progress.ns)
+	if _, stands := s.Job(w.job); !stands || !ok || !w.mine(r) {
 		return nil, mongoerr.New(mongoerr.ReshardCollectionAborted, "resharding of %s was aborted, or another process took this one for dead", w.coll.Namespace())
 	}
-	if r, ok := s.Record(manifest.RecordReshard, w.progress.ns); ok && hurry(r.Body) {
+	if hurry(r.Body) {
 		w.progress.Hurry()
 	}
 	return c, nil

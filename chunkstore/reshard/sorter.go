@@ -19,6 +19,10 @@ type sorter struct {
 	rows  []segment.Row
 	bytes int
 	runs  []manifest.SegmentRef
+	// at is the old key of the row that was added last, and spilled is called when all rows so
+	// far are in runs; nil: nobody wants to know.
+	at      []byte
+	spilled func(context.Context) error
 }
 
 // rowBytes is what a row costs besides its key and document.
@@ -64,6 +68,11 @@ func (s *sorter) spill(ctx context.Context) error {
 	s.runs = append(s.runs, all.added.Refs...)
 	clear(s.rows)
 	s.rows, s.bytes = s.rows[:0], 0
+	if s.spilled != nil {
+		if err := s.spilled(ctx); err != nil {
+			return err
+		}
+	}
 	return s.w.tick(ctx)
 }
 
@@ -110,8 +119,8 @@ func (h *sources) Pop() any {
 	return last
 }
 
-// merged begins the walk. Requires: no add afterwards.
-func (s *sorter) merged(ctx context.Context) (*merge, error) {
+// merged begins the walk, at a key; nil: at the first. Requires: no add afterwards.
+func (s *sorter) merged(ctx context.Context, from []byte) (*merge, error) {
 	s.sort()
 	m := &merge{}
 	list := []*source{{rows: s.rows}}
@@ -120,7 +129,7 @@ func (s *sorter) merged(ctx context.Context) (*merge, error) {
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, &source{run: r.Scan(s.w.id, shardkey.Range{}, false)})
+		list = append(list, &source{run: r.Scan(s.w.id, shardkey.Range{Min: from}, false)})
 	}
 	for _, src := range list {
 		ok, err := src.next(ctx)

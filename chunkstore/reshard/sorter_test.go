@@ -75,7 +75,7 @@ func TestSortingTakesBoundedMemory(t *testing.T) {
 		}
 	}
 	runs := len(order.runs)
-	if err := w.write(t.Context(), order); err != nil {
+	if err := w.write(t.Context(), order, &save{}); err != nil {
 		t.Fatal(err)
 	}
 	peak = max(peak, allocated())
@@ -151,7 +151,7 @@ func TestTwoDocumentsOfOneKeyAreNamed(t *testing.T) {
 				err = add(c.ids[1], 5)
 			}
 			if err == nil {
-				err = w.write(t.Context(), order)
+				err = w.write(t.Context(), order, &save{})
 			}
 			var m *mongoerr.Error
 			if !asMongo(err, &m) || m.Code != mongoerr.DuplicateKey || strings.Count(m.Message, "5") == 0 {
@@ -188,7 +188,7 @@ func TestChunksAreCutAtPointsAndBySize(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := w.write(t.Context(), order); err != nil {
+	if err := w.write(t.Context(), order, &save{}); err != nil {
 		t.Fatal(err)
 	}
 	var got []string

@@ -14,7 +14,7 @@ import (
 // replace makes the switch: what the image lacks, and the commit. seen is the image's snapshot
 // before, now the one that it is of afterwards. Errors: Conflict (it can be tried again from
 // now); as Run.
-func (w *work) replace(ctx context.Context, seen *manifest.State) (s, now *manifest.State, err error) {
+func (w *work) replace(ctx context.Context, seen shown) (s *manifest.State, now shown, err error) {
 	w.progress.enter("switch")
 	start := w.Host.Mono()
 	now = seen
@@ -33,7 +33,7 @@ func (w *work) replace(ctx context.Context, seen *manifest.State) (s, now *manif
 		w.broken = true // a part of the round may be in the image: it cannot be made again
 		return nil, now, err
 	}
-	now = last
+	now = w.shownBy(last)
 	if err := w.verifyCounts(now); err != nil {
 		return nil, now, err
 	}
@@ -41,12 +41,16 @@ func (w *work) replace(ctx context.Context, seen *manifest.State) (s, now *manif
 	if err != nil {
 		return nil, now, err
 	}
-	change, with, err := w.change(now, owners, retries)
+	change, with, err := w.change(last, owners, retries)
+	if err != nil {
+		return nil, now, err
+	}
+	renewed, err := w.renewed() // nobody has taken the job over
 	if err != nil {
 		return nil, now, err
 	}
 	// The mark must still be this one: an owner that saw none may have taken writes.
-	changes := append(with, manifest.AlterCollection{Was: w.coll, Now: w.coll}, change)
+	changes := append(append(renewed, with...), manifest.AlterCollection{Was: w.coll, Now: w.coll}, change)
 	if before, ok := w.coll.Undo(); ok {
 		changes = append(changes, manifest.DropPin{ID: before.Pin}) // there is one way back
 	}

@@ -8,7 +8,6 @@ import (
 	"math/bits"
 
 	"github.com/granarydb/granary/chunkstore/segment"
-	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/manifest/shardkey"
 )
@@ -63,11 +62,17 @@ func (w *work) differs(what string, is, want any) error {
 }
 
 // verifyBase reads the image of the base back from the bucket: it must hold, chunk by chunk,
-// as many documents as were put there, and in all exactly those that were read.
-func (w *work) verifyBase(ctx context.Context) error {
+// as many documents as were put there, and in all exactly those that were read. Of the first chunks,
+// so many, it is known what they hold.
+func (w *work) verifyBase(ctx context.Context, known int, is content) error {
 	w.progress.enter("verify")
-	var is content
-	for _, c := range w.image.chunks {
+	for i, c := range w.image.chunks[known:] {
+		err := w.note(ctx, func() save {
+			return save{stage: stageVerify, chunks: w.image.chunks, verified: known + i, found: is}
+		})
+		if err != nil {
+			return err
+		}
 		before := is.rows
 		it := w.store.Scan(ctx, w.view(c), shardkey.Range{}, false)
 		for it.Next(ctx) {
@@ -116,9 +121,9 @@ func (a *applying) verifyRound(ctx context.Context) error {
 
 // verifyCounts holds the new chunks against the old ones of a snapshot: against the count that
 // the root keeps of them, where that is exact, and the one that this job kept.
-func (w *work) verifyCounts(now *manifest.State) error {
+func (w *work) verifyCounts(now shown) error {
 	old, exact := int64(0), true
-	for c := range now.Chunks(w.coll.ID) {
+	for _, c := range now {
 		old, exact = old+c.Rows, exact && !c.RowsEstimated
 	}
 	fresh := int64(0)

@@ -245,9 +245,9 @@ func showReshards(ctx context.Context, cmd *cli.Command) error {
 		return printJSON(out, shown)
 	}
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "RESHARDING\tKEY\tPHASE\tROWS\tOF\tBYTES\tSECONDS\tSAID AT")
+	fmt.Fprintln(t, "RESHARDING\tKEY\tPHASE\tROWS\tOF\tBYTES\tSECONDS\tTAKEN OVER\tSAID AT")
 	for _, r := range shown.Running {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\n", r.Namespace, r.Key, r.Phase, r.Rows, r.RowsTotal, r.Bytes, r.Seconds, r.At)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", r.Namespace, r.Key, r.Phase, r.Rows, r.RowsTotal, r.Bytes, r.Seconds, r.TakenOver, r.At)
 	}
 	fmt.Fprintln(t, "\nCAN BE UNDONE\tKEY NOW\tUNTIL\tWITHOUT A REWRITE")
 	for _, u := range shown.Undoable {

@@ -49,6 +49,7 @@ type reshardStatus struct {
 	RowsTotal int64  `json:"rowsTotal"`
 	Bytes     int64  `json:"bytes"`
 	Seconds   int64  `json:"secondsRunning"`
+	TakenOver int64  `json:"takenOver"` // processes that died over it
 	At        string `json:"at"`
 }
 
@@ -241,7 +242,7 @@ func (s *status) addResharding(state *manifest.State) {
 		at, _ := r.Body.Lookup("at").DateTimeOK()
 		s.Resharding = append(s.Resharding, reshardStatus{
 			Namespace: r.ID, Key: key.String(), Phase: phase, Rows: number("rows"), RowsTotal: number("rowsTotal"), Bytes: number("bytes"),
-			Seconds: number("secsRunning"), At: time.UnixMilli(at).UTC().Format(time.RFC3339),
+			Seconds: number("secsRunning"), TakenOver: number("takenOver"), At: time.UnixMilli(at).UTC().Format(time.RFC3339),
 		})
 	}
 }

@@ -61,6 +61,7 @@ func describeResharding(p reshard.Seen) bson.Raw {
 		AppendInt64("totalCriticalSectionTimeElapsedSecs", int64(p.Stopped/time.Second)).
 		AppendString("phase", p.Phase).
 		AppendInt32("catchUpRounds", int32(p.Round)).
+		AppendInt64("takenOver", p.TakenOver).
 		AppendBoolean("commitRequested", p.Hurried).Build())
 }
 

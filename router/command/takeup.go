@@ -13,8 +13,8 @@ import (
 // A command that writes the documents of a collection anew may take hours, and its router may
 // be killed meanwhile. Its client has lost its connection then and cannot tell what became of it;
 // as in MongoDB, the work goes on: another router, or the next process on the store, carries
-// the command out again, from the start, since nothing of the collection had been changed. A
-// router that is stopped in good order ends what it does, and so does a client that leaves.
+// the command out again, and goes on from what was noted (package reshard), since nothing of the
+// collection had been changed. A router that is stopped in good order ends what it does, and so does a client that leaves.
 
 // takeUpEvery is about the time between two looks at what is under way elsewhere. Each costs a
 // conditional GET: some cents a month on S3.
