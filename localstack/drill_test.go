@@ -276,6 +276,24 @@ func TestDrillRootLost(t *testing.T) {
 	})
 }
 
+// A collection that was made a moment before the root is lost comes back, with its documents.
+func TestDrillRootLostAfterACreate(t *testing.T) {
+	drilled(t, func(d *drill) {
+		time.Sleep(2 * time.Second)
+		do(d.t, d.stack, "shop", bson.D{{Key: "insert", Value: "fresh"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 1}}, bson.D{{Key: "_id", Value: 2}}}}})
+		time.Sleep(200 * time.Millisecond)
+		d.kill()
+		d.remove(manifest.RootKey)
+		if r, err := d.repair(repair.Options{}); err != nil || !r.Healed || len(r.Lost) > 0 {
+			d.t.Fatalf("%v: %+v", err, r)
+		}
+		d.reopen(nil)
+		if n := do(d.t, d.stack, "shop", bson.D{{Key: "count", Value: "fresh"}}).Lookup("n").AsInt64(); n != 2 {
+			d.t.Errorf("%d documents of the young collection", n)
+		}
+	})
+}
+
 // idsOf are the documents that keys are of.
 func (d *drill) idsOf(keys map[string]bool) func(int32) bool {
 	coll := d.state().CollectionByName("shop", "orders")

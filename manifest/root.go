@@ -59,7 +59,8 @@ type RootOptions struct {
 	// asked for. Default 0: no pacing.
 	BackgroundEvery time.Duration
 	// HistoryEvery makes commits leave a copy under meta/history, at most one in this time
-	// by the committers' wall clocks. Default 0: none.
+	// by the committers' wall clocks, and sooner when collections or shards are added, altered or
+	// removed. Default 0: none.
 	HistoryEvery time.Duration
 	// Attempts bounds how often one commit is sent or looked for when the store gives no
 	// clear answer, before it fails with UnknownOutcome (or Throttled, if nothing was

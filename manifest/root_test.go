@@ -291,6 +291,44 @@ func TestCreateMakesOneRoot(t *testing.T) {
 	})
 }
 
+// TestWhatIsDeclaredIsCopiedSoon: what people declare is in a copy at once, but for what comes
+// within a second of another, also by clocks that disagree; and that is one PUT.
+func TestWhatIsDeclaredIsCopiedSoon(t *testing.T) {
+	cell := cluster(t, "a")
+	r := manifest.NewRoot(cell, manifesttest.Host(1), &manifest.RootOptions{HistoryEvery: time.Minute})
+	copies := 0
+	for i, x := range []struct {
+		change manifest.Change
+		millis int64
+		copied bool
+	}{
+		{put("one"), 1_000_000, true},
+		{put("two"), 1_010_000, false},
+		{manifest.AddShards{IDs: []manifest.ShardID{"b"}}, 1_020_000, true},
+		{manifest.AddShards{IDs: []manifest.ShardID{"c"}}, 1_020_500, false},
+		{manifest.AddShards{IDs: []manifest.ShardID{"d"}}, 1_021_000, true},
+		{manifest.AddShards{IDs: []manifest.ShardID{"e"}}, 500_000, true},
+		{put("three"), 1_030_000, false},
+	} {
+		e := edit(fmt.Sprint(i), x.change)
+		e.Millis = x.millis
+		s, err := r.Commit(t.Context(), e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.copied {
+			copies++
+		}
+		_, err = manifest.ReadCopy(t.Context(), cell, nil, manifest.HistoryKey(s.Version()))
+		if (err == nil) != x.copied {
+			t.Errorf("commit %d: %v", i, err)
+		}
+		if keys := cell.Keys("meta/history/"); len(keys) != copies {
+			t.Errorf("commit %d: copies %v", i, keys)
+		}
+	}
+}
+
 // TestCopiesAreKeptOnceInAWhile: with HistoryEvery commits leave copies that can be read.
 func TestCopiesAreKeptOnceInAWhile(t *testing.T) {
 	cell := cluster(t, "a")

@@ -222,18 +222,37 @@ func (r *Root) landed(x *round, next *State, tag string, d *draft, body []byte, 
 // copyTimeout bounds what a copy under meta/history may cost a commit.
 const copyTimeout = 2 * time.Second
 
+// declaredEvery is the time between two copies of which the second has what people declared
+// since: that is seldom, and nothing but the root knows it.
+const declaredEvery = time.Second
+
 // markCopy decides whether this version is kept as a copy, by the time since the last one.
 func (r *Root) markCopy(base *State, d *draft) (next *State, copied bool) {
-	millis := int64(0)
+	if r.o.HistoryEvery <= 0 {
+		return d.next, false
+	}
+	millis, declared := int64(0), false
 	for _, q := range d.in {
 		millis = max(millis, q.edit.Millis)
+		declared = declared || slices.ContainsFunc(q.edit.Changes, declares)
 	}
-	if r.o.HistoryEvery <= 0 || millis < base.copiedMillis+r.o.HistoryEvery.Milliseconds() {
+	since := millis - base.copiedMillis
+	// The last copy may be by a clock that is ahead.
+	if since < r.o.HistoryEvery.Milliseconds() && (!declared || max(since, -since) < declaredEvery.Milliseconds()) {
 		return d.next, false
 	}
 	s := *d.next
-	s.copiedMillis = millis
+	s.copiedMillis = max(millis, base.copiedMillis+1)
 	return &s, true
+}
+
+// declares reports whether a change is about what there is to be: collections and shards.
+func declares(c Change) bool {
+	switch c.(type) {
+	case CreateCollection, ReshapeCollection, AlterCollection, DropCollection, AddShards, RemoveShard, SetShardZones:
+		return true
+	}
+	return false
 }
 
 // markSent notes that the Edits of these requests may take effect from now on. It refuses

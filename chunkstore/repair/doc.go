@@ -3,8 +3,8 @@
 //
 // # What a root is rebuilt from
 //
-// The root is one object, and everything hangs on it. Once a minute a commit leaves a copy of
-// it (meta/history), and GC keeps, besides what the root needs, what the newest copy needs:
+// The root is one object, and everything hangs on it. Once a minute, and whenever a collection
+// is made or altered, a commit leaves a copy of it (meta/history), and GC keeps, besides what the root needs, what the newest copy needs:
 //
 //	copy, at most a minute old      segments that it refers to, also those dropped since
 //	logs above the copy's floors    all that was acknowledged since, flushed or not
