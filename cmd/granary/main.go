@@ -1,7 +1,8 @@
 // Command granary is a sharded document database in one binary: every role, and every tool
 // that looks at a store.
 //
-// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done in part (fsck found problems, repair gave something up).
+// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done in part (fsck found problems, repair gave something up),
+// 128 and its number after a second signal.
 package main
 
 import (
@@ -17,13 +18,29 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	obey(stop)
 	if err := app().Run(ctx, os.Args); err != nil {
 		fmt.Fprintln(os.Stderr, "granary:", err)
 		os.Exit(exitCode(err))
 	}
+}
+
+// obey has the first signal to stop end what is under way in good order, and the second one end the
+// process at once. Neither gets lost, however soon after the other it comes.
+func obey(stop func()) {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		stop()
+		status := 1
+		if s, ok := (<-signals).(syscall.Signal); ok {
+			status = 128 + int(s) // as a shell reports a process that a signal ended
+		}
+		os.Exit(status)
+	}()
 }
 
 // app is the whole command line.
