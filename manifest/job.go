@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -32,6 +33,12 @@ func JobDetail(builds CollectionID, ns string) bson.Raw {
 
 // JobCompact is the kind of a job that merges segments of chunks.
 const JobCompact = "compact"
+
+// MovingSuffix is what the holder of a job that copies chunks to another location ends with.
+const MovingSuffix = " moves"
+
+// Moves reports whether the job copies chunks to another location, to hand them over there.
+func (j Job) Moves() bool { return strings.HasSuffix(j.Holder, MovingSuffix) }
 
 // abandonedAfter is the age at which a job that merges segments is taken for abandoned.
 const abandonedAfter = time.Hour

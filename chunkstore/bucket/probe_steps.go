@@ -157,7 +157,7 @@ func (p *probe) readAfterWrite(ctx context.Context) error {
 // wholeReads overwrites an object while others read it: each version is one byte all over, so
 // that a mixture shows.
 func (p *probe) wholeReads(ctx context.Context) error {
-	const readers, writes, size = 4, 6, 64 << 10
+	const readers, writes, readsMax, size = 4, 6, 100, 64 << 10
 	key := p.key("whole")
 	version := func(i int) []byte { return bytes.Repeat([]byte{byte('a' + i)}, size) }
 	tag, err := p.b.Put(ctx, key, version(0), IfAbsent)
@@ -175,8 +175,9 @@ func (p *probe) wholeReads(ctx context.Context) error {
 			}
 			return nil
 		}
-		for last := false; !last; {
-			last = written.Load() // as long as there are writes there are reads beside them
+		// As long as there are writes there are reads beside them; a write that is stuck has enough.
+		for i, last := 0, false; !last && i < readsMax; i++ {
+			last = written.Load()
 			o, err := p.b.Get(ctx, key, GetOptions{})
 			if err != nil {
 				return p.failed("read", err)

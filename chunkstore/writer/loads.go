@@ -172,6 +172,9 @@ func (w *Writer) Loads(ctx context.Context, r *rpc.LoadsRequest) (*rpc.LoadsRepl
 		}
 		s.mu.Unlock()
 	}
+	if r := w.relocating.Load(); r != nil && r.s == s {
+		reply.Copying = []rpc.Copying{r.copying()}
+	}
 	slices.SortFunc(reply.Chunks, func(a, b rpc.ChunkLoad) int { return cmp.Compare(a.ID, b.ID) })
 	return reply, s.endedErr()
 }

@@ -3,6 +3,7 @@ package writer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -149,6 +150,40 @@ func TestMoveToAnotherLocationCopiesItsRowsOnly(t *testing.T) {
 		c.update(1, "{$set: {v: 7}}")
 		check(t, w.relocate(p, "a"))
 		c.want("{_id: 1, v: 7}", "{_id: 3, v: 1}", "{_id: 4, v: 1}", "{_id: 101, v: 1}")
+	})
+}
+
+// While a move copies, its owner says how far it is.
+func TestMoveToAnotherLocationTellsHowFarItIs(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(t *testing.T, w *world) {
+		w.located("eu")
+		p := w.process("p").holds("a", "eu")
+		w.collection("a")
+		c := w.client()
+		for i := range 3 {
+			c.insert(fmt.Sprintf(`{_id: %d, pad: "%s"}`, i, strings.Repeat("x", 2<<20)))
+		}
+		p.flushAll("a")
+		done := make(chan error)
+		go func() { done <- w.relocate(p, "eu") }()
+		time.Sleep(50 * time.Millisecond) // it copies 32 MB a second
+		chunk := w.chunk(1)
+		reply, err := p.Loads(t.Context(), &rpc.LoadsRequest{Header: rpc.Header{Shard: "a"}})
+		check(t, err)
+		if len(reply.Copying) != 1 {
+			t.Fatalf("%+v", reply)
+		}
+		got := reply.Copying[0]
+		if got.Collection != chunk.Collection || got.Chunk != chunk.ID || got.Chunks != 1 || got.To != "eu" || got.Bytes < 2<<20 || got.Total < 6<<20 || got.Bytes > got.Total {
+			t.Errorf("%+v", got)
+		}
+		check(t, <-done)
+		reply, err = p.Loads(t.Context(), &rpc.LoadsRequest{Header: rpc.Header{Shard: "a"}})
+		check(t, err)
+		if len(reply.Copying) != 0 {
+			t.Errorf("afterwards: %+v", reply.Copying)
+		}
 	})
 }
 

@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/granarydb/granary/chunkstore/bucket"
 	"github.com/granarydb/granary/chunkstore/expiry"
 	"github.com/granarydb/granary/chunkstore/reader"
 	"github.com/granarydb/granary/chunkstore/segment"
+	"github.com/granarydb/granary/chunkstore/writer/rpc"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
 	"github.com/granarydb/granary/manifest/shardkey"
@@ -54,7 +55,10 @@ type relocation struct {
 	copied map[manifest.ChunkID]*manifest.Copied
 	stored []manifest.SegmentRef
 	debt   int // bytes since the last pause
-	done   bool
+	// list are the chunks, bytes of keys and documents were copied, of total so far.
+	list         []manifest.ChunkAt
+	bytes, total atomic.Int64
+	done         bool
 }
 
 // relocating does a move: at once, when the shards are in one location, else with a
@@ -75,7 +79,7 @@ func (s *shard) relocating(ctx context.Context, list []manifest.ChunkAt, to mani
 	case <-s.ended:
 		return s.endedErr()
 	}
-	r := &relocation{s: s, to: to, at: dst.Location, store: reader.NewStore(s.w.bucket, nil), copied: make(map[manifest.ChunkID]*manifest.Copied)}
+	r := &relocation{s: s, list: list, to: to, at: dst.Location, store: reader.NewStore(s.w.bucket, nil), copied: make(map[manifest.ChunkID]*manifest.Copied)}
 	chunks, err := s.moveable(list)
 	if err != nil {
 		return err
@@ -88,6 +92,8 @@ func (s *shard) relocating(ctx context.Context, list []manifest.ChunkAt, to mani
 	if err := r.register(ctx, list); err != nil {
 		return err
 	}
+	s.w.relocating.Store(r)
+	defer s.w.relocating.Store(nil)
 	if err = r.follow(ctx, chunks); err == nil {
 		err = move(r)
 	}
@@ -96,9 +102,6 @@ func (s *shard) relocating(ctx context.Context, list []manifest.ChunkAt, to mani
 	}
 	return err
 }
-
-// moving is what the holder of a job of this file ends with.
-const moving = " moves"
 
 // register makes the job known, and ends those of moves that came to nothing: only the owner of
 // a chunk moves it, and this process has no other move to another location under way.
@@ -111,12 +114,12 @@ func (r *relocation) register(ctx context.Context, list []manifest.ChunkAt) erro
 	var changes []manifest.Change
 	for _, j := range r.s.w.root.State().Jobs() {
 		mine := slices.ContainsFunc(j.Chunks(), func(id manifest.ChunkID) bool { return slices.Contains(ids, id) })
-		if mine && strings.HasSuffix(j.Holder, moving) {
+		if mine && j.Moves() {
 			changes = append(changes, manifest.ExpelJob{ID: j.ID})
 		}
 	}
 	_, err := r.s.w.root.Commit(ctx, r.edit(append(changes, manifest.RegisterJob{Job: manifest.Job{
-		ID: r.job, Kind: manifest.JobCompact, Holder: r.s.w.holder + moving, StartedMillis: r.s.w.host.Wall().UnixMilli(),
+		ID: r.job, Kind: manifest.JobCompact, Holder: r.s.w.holder + manifest.MovingSuffix, StartedMillis: r.s.w.host.Wall().UnixMilli(),
 		Detail: manifest.ChunksDetail(ids),
 	}})...))
 	if err != nil {
@@ -245,6 +248,13 @@ func (r *relocation) mayGo(infos []*manifest.Chunk) error {
 	return nil
 }
 
+// copying is how far the move is.
+func (r *relocation) copying() rpc.Copying {
+	return rpc.Copying{
+		Collection: r.list[0].Collection, Chunk: r.list[0].ID, Chunks: int64(len(r.list)), To: r.to, Bytes: r.bytes.Load(), Total: r.total.Load(),
+	}
+}
+
 // sameCopy reports whether a copy of one reference is one of the other.
 func sameCopy(a, b manifest.SegmentRef) bool {
 	return a.Segment == b.Segment && a.FixedSeq == b.FixedSeq && a.Clip.Equal(b.Clip)
@@ -255,6 +265,9 @@ func sameCopy(a, b manifest.SegmentRef) bool {
 func (r *relocation) copy(ctx context.Context, c *manifest.Chunk, n int) error {
 	k, part := r.of(c), *c
 	part.Refs = c.Refs[n:]
+	for i := range part.Refs {
+		r.total.Add(int64(part.Refs[i].Bytes))
+	}
 	w := &copier{relocation: r, chunk: &part, oldest: n == 0}
 	if coll := r.s.w.root.State().Collection(c.Collection); coll != nil {
 		w.rule = expiry.Of(coll)
@@ -325,6 +338,7 @@ func (k *copier) retries(ctx context.Context) error {
 }
 
 func (k *copier) row(ctx context.Context, r segment.Row) error {
+	k.bytes.Add(int64(len(r.Key) + len(r.Doc)))
 	if k.debt += len(r.Key) + len(r.Doc); k.debt >= 1<<20 {
 		h := k.s.w.asked
 		if err := h.Sleep(ctx, time.Duration(k.debt)*time.Second/relocateRate); err != nil {

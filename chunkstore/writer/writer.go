@@ -58,6 +58,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/granarydb/granary/chunkstore/alarm"
 	"github.com/granarydb/granary/chunkstore/bucket"
@@ -104,10 +105,11 @@ type Writer struct {
 	memory          memory
 	turns           turns
 	relocates       chan struct{} // capacity 1: a move to another location
-	seed            [16]byte      // of the actors' random numbers
-	asked           host.Host     // as requests see it
-	running         host.Host     // as Run does
-	forget          func()        // takes the observer off the root
+	relocating      atomic.Pointer[relocation]
+	seed            [16]byte  // of the actors' random numbers
+	asked           host.Host // as requests see it
+	running         host.Host // as Run does
+	forget          func()    // takes the observer off the root
 
 	mu        sync.Mutex
 	closed    bool

@@ -241,7 +241,7 @@ func TestJSONKeepsItsShape(t *testing.T) {
 			"walObjects": "number", "walRecords": "number", "orphans": "number", "orphanBytes": "number", "copies": "number", "problems": []any{},
 		},
 		"status": {
-			"store": "string", "cluster": "string", "version": "number", "collections": []any{}, "takeovers": []any{}, "moves": []any{}, "resharding": []any{},
+			"store": "string", "cluster": "string", "version": "number", "collections": []any{}, "takeovers": []any{}, "moves": []any{}, "copying": []any{}, "resharding": []any{},
 			"alarms": []any{}, "hotTails": []any{},
 			"compaction": object{
 				"pending": "number", "pendingBytes": "number", "running": []any{},

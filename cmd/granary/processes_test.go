@@ -291,6 +291,7 @@ takeovers:
     epoch: 0
     holder: ""
 moves: null
+copying: null
 resharding: null
 compaction:
   running: null

@@ -26,6 +26,7 @@ type status struct {
 	// The newest first, as far back as the root remembers.
 	Takeovers []takeoverStatus `json:"takeovers"`
 	Moves     []moveStatus     `json:"moves"`
+	Copying   []copyStatus     `json:"copying"`
 	// Collections that are getting another shard key, as their routers said last.
 	Resharding []reshardStatus  `json:"resharding"`
 	Compaction compactionStatus `json:"compaction"`
@@ -101,6 +102,17 @@ type takeoverStatus struct {
 	Shard   string           `json:"shard"`
 	Epoch   int64            `json:"epoch"`
 	Holder  string           `json:"holder"`
+}
+
+// copyStatus is a move to another location: so many bytes of keys and documents are there.
+type copyStatus struct {
+	Namespace string           `json:"ns"`
+	Chunk     manifest.ChunkID `json:"chunk"` // the first
+	Chunks    int64            `json:"chunks"`
+	From      manifest.ShardID `json:"from"`
+	To        manifest.ShardID `json:"to"`
+	Bytes     int64            `json:"bytes"`
+	Total     int64            `json:"bytesTotal"`
 }
 
 type moveStatus struct {
@@ -203,7 +215,7 @@ func onTerminal(w io.Writer) bool {
 func statusOf(state *manifest.State) status {
 	s := status{
 		Cluster: fmt.Sprintf("%x", state.ClusterID()), Version: state.Version(), Alarms: []alarmStatus{}, Shards: []shardStatus{}, Collections: []collectionStatus{},
-		Takeovers: []takeoverStatus{}, Moves: []moveStatus{}, Resharding: []reshardStatus{}, HotTails: []hotTailStatus{},
+		Takeovers: []takeoverStatus{}, Moves: []moveStatus{}, Copying: []copyStatus{}, Resharding: []reshardStatus{}, HotTails: []hotTailStatus{},
 	}
 	names := map[manifest.ShardStatus]string{manifest.ShardFree: "free", manifest.ShardHeld: "held", manifest.ShardDraining: "draining"}
 	at := map[manifest.ShardID]int{}

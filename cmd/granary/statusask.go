@@ -82,6 +82,11 @@ func (s *status) askLoads(ctx context.Context, a asker, state *manifest.State) {
 			for _, l := range reply.Chunks {
 				loads[l.ID] = l
 			}
+			for _, c := range reply.Copying {
+				if coll := state.Collection(c.Collection); coll != nil {
+					s.Copying = append(s.Copying, copyStatus{coll.Namespace(), c.Chunk, c.Chunks, h.ID, c.To, c.Bytes, c.Total})
+				}
+			}
 		})
 	}
 	all.Wait()
@@ -158,6 +163,12 @@ func printStatus(out io.Writer, s status) error {
 		fmt.Fprintln(w, "\nRESHARDING\tKEY\tPHASE\tROWS\tOF\tBYTES\tSECONDS\tSAID AT")
 		for _, r := range s.Resharding {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\n", r.Namespace, r.Key, r.Phase, r.Rows, r.RowsTotal, r.Bytes, r.Seconds, r.At)
+		}
+	}
+	if len(s.Copying) > 0 {
+		fmt.Fprintln(w, "\nCOPYING\tCHUNK\tCHUNKS\tFROM\tTO\tBYTES\tOF")
+		for _, c := range s.Copying {
+			fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%d\t%d\n", c.Namespace, c.Chunk, c.Chunks, c.From, c.To, c.Bytes, c.Total)
 		}
 	}
 	s.Compaction.print(w)

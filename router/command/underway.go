@@ -3,10 +3,12 @@ package command
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/granarydb/granary/router"
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
@@ -93,5 +95,26 @@ func (r running) describe(took time.Duration, wall time.Time) bson.Raw {
 // operations is $currentOp.
 func (s *Commands) operations(ctx context.Context, maxTime time.Duration) ([]bson.Raw, error) {
 	list, err := s.reshardings(ctx, maxTime)
+	if err != nil {
+		return nil, err
+	}
+	copies, err := s.router.Copyings(ctx, maxTime)
+	for _, c := range copies {
+		list = append(list, describeCopying(c))
+	}
 	return append(s.underway.list(s.host.Mono(), s.host.Wall()), list...), err
+}
+
+// describeCopying has the fields that MongoDB has for what counts its progress.
+func describeCopying(c router.Copying) bson.Raw {
+	return bson.Raw(build().
+		AppendString("type", "op").
+		AppendString("desc", "chunk copier").
+		AppendBoolean("active", true).
+		AppendString("op", "command").
+		AppendString("ns", c.Namespace).
+		AppendDocument("command", build().AppendString("moveRange", c.Namespace).AppendString("toShard", string(c.To)).Build()).
+		AppendString("msg", fmt.Sprintf("copying %d chunks, the first of them %d, from %s to %s: %d of %d bytes", c.Chunks, c.Chunk, c.From, c.To, c.Bytes, c.Total)).
+		AppendDocument("progress", build().AppendInt64("done", c.Bytes).AppendInt64("total", c.Total).Build()).
+		AppendString("shard", string(c.From)).Build())
 }

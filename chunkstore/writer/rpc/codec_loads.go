@@ -50,6 +50,21 @@ func (r *LoadsReply) Append(dst []byte) []byte {
 		e.end(at)
 	}
 	e.end(list)
+	if len(r.Copying) > 0 {
+		list := e.array("copying")
+		for i := range r.Copying {
+			c := &r.Copying[i]
+			at := e.item(i)
+			e.int("coll", int64(c.Collection))
+			e.int("id", int64(c.Chunk))
+			e.int("n", c.Chunks)
+			e.str("to", string(c.To))
+			e.int("bytes", c.Bytes)
+			e.int("total", c.Total)
+			e.end(at)
+		}
+		e.end(list)
+	}
 	e.end(at)
 	return e.b
 }
@@ -69,6 +84,36 @@ func (r *LoadsReply) Parse(doc []byte) error {
 				els.took(r.Chunks[len(r.Chunks)-1].parse(els.doc()))
 			}
 			f.took(els.err)
+		case "copying":
+			els := f.elements()
+			r.Copying = make([]Copying, 0, els.count(math.MaxInt32))
+			for els.next() {
+				r.Copying = append(r.Copying, Copying{})
+				els.took(r.Copying[len(r.Copying)-1].parse(els.doc()))
+			}
+			f.took(els.err)
+		default:
+			f.unknown()
+		}
+	}
+	return f.err
+}
+
+func (c *Copying) parse(f reader) error {
+	for f.next() {
+		switch string(f.name) {
+		case "coll":
+			c.Collection = collection(&f)
+		case "id":
+			c.Chunk = manifest.ChunkID(f.int())
+		case "n":
+			c.Chunks = f.int()
+		case "to":
+			c.To = manifest.ShardID(f.str())
+		case "bytes":
+			c.Bytes = f.int()
+		case "total":
+			c.Total = f.int()
 		default:
 			f.unknown()
 		}

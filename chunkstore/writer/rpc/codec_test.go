@@ -205,7 +205,13 @@ var generated = map[string]func(*rapid.T) message{
 				UnflushedRows: rapid.Int64().Draw(t, "rows"), UnflushedBytes: rapid.Int64().Draw(t, "bytes"), TailShare: rate.Draw(t, "tail"),
 				Median: genBytes.Draw(t, "median"), Age: time.Duration(rapid.Int64().Draw(t, "age")),
 			}
-		}), 0, 3).Draw(t, "chunks")}
+		}), 0, 3).Draw(t, "chunks"), Copying: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) rpc.Copying {
+			at := genChunkAt.Draw(t, "at")
+			return rpc.Copying{
+				Collection: at.Collection, Chunk: at.ID, Chunks: rapid.Int64().Draw(t, "n"), To: manifest.ShardID(genText.Draw(t, "to")),
+				Bytes: rapid.Int64().Draw(t, "bytes"), Total: rapid.Int64().Draw(t, "total"),
+			}
+		}), 0, 2).Draw(t, "copying")}
 	},
 	"FlushRequest": func(t *rapid.T) message { return &rpc.FlushRequest{Header: genHeader.Draw(t, "h")} },
 	"FlushReply": func(t *rapid.T) message {
@@ -369,7 +375,7 @@ func examples() map[string]message {
 		"LoadsReply": &rpc.LoadsReply{Chunks: []rpc.ChunkLoad{{
 			Collection: 3, ID: 7, Version: 5, Reads: 12.5, Writes: 100, Inserts: 80, UnflushedRows: 10, UnflushedBytes: 4096, TailShare: 0.25,
 			Median: []byte{0x10, 0x20}, Age: time.Minute,
-		}, {Collection: 3, ID: 8, Version: 1, Reads: 1}}},
+		}, {Collection: 3, ID: 8, Version: 1, Reads: 1}}, Copying: []rpc.Copying{{Collection: 3, Chunk: 7, Chunks: 2, To: "eu01", Bytes: 1000, Total: 4000}}},
 		"FlushRequest": &rpc.FlushRequest{Header: h},
 		"FlushReply":   &rpc.FlushReply{Version: 44},
 	}

@@ -11,7 +11,21 @@ type LoadsRequest struct{ Header }
 
 // LoadsReply is what the owner counted, by chunk id. A chunk that is not in it has nothing
 // unflushed and is not in use.
-type LoadsReply struct{ Chunks []ChunkLoad }
+type LoadsReply struct {
+	Chunks []ChunkLoad
+	// Copying are the moves to other locations that are under way.
+	Copying []Copying
+}
+
+// Copying is how far a move to another location is, in bytes of keys and documents. Total grows
+// with what is written meanwhile.
+type Copying struct {
+	Collection   manifest.CollectionID
+	Chunk        manifest.ChunkID // the first of Chunks
+	Chunks       int64
+	To           manifest.ShardID
+	Bytes, Total int64
+}
 
 // ChunkLoad is what is asked of one chunk. Rates are per second, with the past counting less
 // and less: a minute ago a third.
