@@ -157,7 +157,7 @@ func (p *probe) readAfterWrite(ctx context.Context) error {
 // wholeReads overwrites an object while others read it: each version is one byte all over, so
 // that a mixture shows.
 func (p *probe) wholeReads(ctx context.Context) error {
-	const readers, writes, readsMax, size = 4, 6, 100, 64 << 10
+	const readers, writes, readsMax, size = 4, 6, 30, 64 << 10
 	key := p.key("whole")
 	version := func(i int) []byte { return bytes.Repeat([]byte{byte('a' + i)}, size) }
 	tag, err := p.b.Put(ctx, key, version(0), IfAbsent)
