@@ -38,6 +38,7 @@ type drill struct {
 	mem   *membucket.Bucket
 	eu    *membucket.Bucket // where shard03 is in every other life
 	stack *localstack.Stack
+	away  bool            // nobody can reach it
 	want  map[int32]int32 // _id, which is the shard key, to v
 }
 
@@ -75,7 +76,12 @@ func drilledIn(t *testing.T, places int, f func(d *drill)) {
 }
 
 // open opens the one location.
-func (d *drill) open(context.Context, string) (bucket.Bucket, error) { return d.eu, nil }
+func (d *drill) open(context.Context, string) (bucket.Bucket, error) {
+	if d.away {
+		return nil, fmt.Errorf("no route to it: %w", errkind.Throttled)
+	}
+	return d.eu, nil
+}
 
 // places are those of a process that knows nothing yet.
 func (d *drill) places() *places.Places { return places.New(d.mem, d.open, host.System(), nil) }
@@ -273,6 +279,33 @@ func TestDrillRootLost(t *testing.T) {
 		if r, err := d.repair(repair.Options{Deep: true}); err != nil || !r.Clean() {
 			d.t.Errorf("a second repair: %+v, %v", r, err)
 		}
+	})
+}
+
+// A location that cannot be reached is named, and not taken for an empty one: nothing is written until
+// it is there again.
+func TestDrillRootLostAndALocationAway(t *testing.T) {
+	drilled(t, func(d *drill) {
+		if !d.state().Spread() {
+			return
+		}
+		d.kill()
+		d.remove(manifest.RootKey)
+		before := d.keys("")
+		d.away = true
+		for _, o := range []repair.Options{{}, {Write: true}, {Write: true, AcceptLoss: true}} {
+			if r, err := d.repairer().Run(d.t.Context(), o); err == nil || !strings.Contains(err.Error(), "s3://eu") {
+				d.t.Errorf("%+v: %+v, %v", o, r, err)
+			}
+		}
+		if diff := cmp.Diff(before, d.keys("")); diff != "" {
+			d.t.Errorf("written: %s", diff)
+		}
+		d.away = false
+		if r, err := d.repair(repair.Options{}); err != nil || !r.Healed || len(r.Lost) > 0 {
+			d.t.Fatalf("%+v, %v", r, err)
+		}
+		d.reopen(nil)
 	})
 }
 
