@@ -42,6 +42,7 @@ setting:
 Ctrl-C ends it in good order: what was merged is committed, and its job is over.`,
 		Flags: slices.Concat(serveFlags(forever), paceFlags(), []cli.Flag{
 			outputFlag(), dryRunFlag(),
+			&cli.IntFlag{Name: "nice", Sources: env("nice"), Value: 10, Validator: niceOK, Usage: "how far its processor time gives way to others on the machine, as the command nice has it (on Linux); 0: not at all"},
 			&cli.BoolFlag{Name: "once", Usage: "merge until there is nothing left to merge, and end"},
 			newShards(),
 		}),
@@ -63,7 +64,20 @@ func paceOf(cmd *cli.Command) (bytes, requests int64) {
 	return int64(cmd.Int("compact-mb-per-second")) << 20, int64(cmd.Int("compact-requests-per-second"))
 }
 
+func niceOK(n int) error {
+	if n < 0 || n > 19 {
+		return fmt.Errorf("--nice is from 0 to 19, not %d", n)
+	}
+	return nil
+}
+
+// alone: the process is there for one command. A test has several.
+var alone bool
+
 func runCompact(ctx context.Context, cmd *cli.Command) error {
+	if n := cmd.Int("nice"); alone && n > 0 {
+		giveWay(n)
+	}
 	if cmd.Bool("once") || cmd.Bool("dry-run") {
 		return compactOnce(ctx, cmd)
 	}

@@ -21,6 +21,7 @@ func main() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	obey(stop)
+	alone = true
 	if err := app().Run(ctx, os.Args); err != nil {
 		fmt.Fprintln(os.Stderr, "granary:", err)
 		os.Exit(exitCode(err))
