@@ -132,7 +132,7 @@ func OpenRouter(ctx context.Context, b bucket.Bucket, h host.Host, net Network, 
 	r := &Router{Base: s}
 	r.Router = router.New(router.Config{
 		Root: s.Root, Dialer: guard, Store: s.store, Bucket: b, Claimer: peers.NewFinder(s.Root, net, h, s.log), Host: h, Log: s.log,
-		Answers: s.answers, Sorts: s.sorts, Prepare: s.places.Prepare,
+		Answers: s.answers, Sorts: s.sorts, Prepare: s.places.Prepare, Settings: router.Settings{Zone: o.Zone},
 	})
 	r.Commands = command.New(r.Router, s.answering(nil))
 	s.run(guard.Run)

@@ -75,6 +75,8 @@ type Options struct {
 	// BalanceEvery is the time between two looks at them; 10 s.
 	NoBalancer   bool
 	BalanceEvery time.Duration
+	// Zone is where a router is (router.Settings).
+	Zone string
 	// Address is where clients will connect, and Program the program's version: both are
 	// only shown.
 	Address, Program string

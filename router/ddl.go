@@ -116,7 +116,11 @@ func (r *Router) creation(s *manifest.State, ns Namespace, n NewCollection) ([]m
 			c.Zones = n.Zones
 		}
 	}
-	chunks, err := place(s, &c, n.Points, r.keptUntil(n.Points))
+	near := ""
+	if len(n.Points) == 0 { // several chunks are for all shards
+		near = r.settings.Zone
+	}
+	chunks, err := place(s, &c, n.Points, r.keptUntil(n.Points), near)
 	if err != nil {
 		return nil, err
 	}
@@ -188,9 +192,10 @@ func (r *Router) changeFrom(ctx context.Context, a *attempts, s *manifest.State,
 }
 
 // place puts the chunks between the points and the ends of the zones on shards that may have
-// them: a single one on the shard with the fewest chunks, several in turn, beginning there.
+// them: a single one on the shard with the fewest chunks, several in turn, beginning there. What
+// belongs to no zone goes to shards that are in the zone near, if there are any.
 // They are left as they are until manual.
-func place(s *manifest.State, c *manifest.Collection, points []shardkey.Bound, manual int64) ([]manifest.NewChunk, error) {
+func place(s *manifest.State, c *manifest.Collection, points []shardkey.Bound, manual int64, near string) ([]manifest.NewChunk, error) {
 	points = sortedPoints(append(zoneEnds(c.Zones), points...))
 	chunks := make([]manifest.NewChunk, 0, len(points)+1)
 	turns := make(map[string]*turn) // by zone
@@ -205,7 +210,7 @@ func place(s *manifest.State, c *manifest.Collection, points []shardkey.Bound, m
 			zone = z.Zone
 		}
 		if turns[zone] == nil {
-			turns[zone] = &turn{shards: emptiestFirst(s, zone)}
+			turns[zone] = &turn{shards: nearest(s, emptiestFirst(s, zone), near)}
 		}
 		shard, err := turns[zone].next(zone)
 		if err != nil {
@@ -255,6 +260,15 @@ func emptiestFirst(s *manifest.State, zone string) []manifest.ShardID {
 		count[c.Shard]++
 	}
 	slices.SortStableFunc(ids, func(a, b manifest.ShardID) int { return count[a] - count[b] })
+	return ids
+}
+
+// nearest are those of some shards that are in a zone, or all when none is.
+func nearest(s *manifest.State, ids []manifest.ShardID, zone string) []manifest.ShardID {
+	far := func(id manifest.ShardID) bool { return !s.Shard(id).InZone(zone) }
+	if near := slices.DeleteFunc(slices.Clone(ids), far); zone != "" && len(near) > 0 {
+		return near
+	}
 	return ids
 }
 

@@ -117,7 +117,7 @@ func (r *Router) goal(ctx context.Context, ns Namespace, n NewCollection, l Layo
 			if !slices.EqualFunc(f.Collection.Zones, planned, func(a, b manifest.ZoneRange) bool { return a.Zone == b.Zone && a.Range.Equal(b.Range) }) {
 				return f, mongoerr.New(mongoerr.ConflictingOperationInProg, "the zones of %s were changed while it was being sharded: try again", ns)
 			}
-			if f.Chunks, err = place(s, &f.Collection, points, r.keptUntil(n.Points)); err != nil {
+			if f.Chunks, err = place(s, &f.Collection, points, r.keptUntil(n.Points), ""); err != nil {
 				return f, err
 			}
 			return f, l.house(s, n.Points, f.Chunks)

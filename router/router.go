@@ -76,6 +76,9 @@ type Settings struct {
 	WriteBytes int
 	// DistinctBytes bounds the answer of a distinct; 16 MiB.
 	DistinctBytes int
+	// Zone is where this router is: a collection that it makes in one chunk, and that belongs to no
+	// zone, begins on a shard of it, near those who made it. "": anywhere.
+	Zone string
 	// Reshard tunes what gives collections with documents another shard key.
 	Reshard reshard.Settings
 }

@@ -206,7 +206,7 @@ func (r *Router) reshapeMarked(ctx context.Context, a *attempts, s *manifest.Sta
 		return err
 	}
 	reshape.Collection.Zones = zones
-	if reshape.Chunks, err = place(s, &reshape.Collection, n.Points, r.keptUntil(n.Points)); err != nil {
+	if reshape.Chunks, err = place(s, &reshape.Collection, n.Points, r.keptUntil(n.Points), ""); err != nil {
 		return err
 	}
 	_, err = r.commit(ctx, append(changes, manifest.AlterCollection{Was: *c, Now: *c}, reshape)...)

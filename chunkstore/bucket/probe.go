@@ -65,7 +65,7 @@ func Probe(ctx context.Context, b Bucket, h host.Host) error {
 	ctx, cancel := h.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	id := h.ID16()
-	p := &probe{b: b, host: h, prefix: "meta/probe/" + hex.EncodeToString(id[:]) + "/"}
+	p := &probe{b: b, prefix: "meta/probe/" + hex.EncodeToString(id[:]) + "/"}
 	defer p.clean(ctx, h)
 	for _, step := range []func(context.Context) error{
 		p.createOnce, p.swap, p.swapMissing, p.ranges, p.list, p.readAfterWrite, p.wholeReads, p.raceCreate, p.raceSwap,
@@ -79,7 +79,6 @@ func Probe(ctx context.Context, b Bucket, h host.Host) error {
 
 type probe struct {
 	b      Bucket
-	host   host.Host
 	prefix string
 	mu     sync.Mutex
 	keys   []string // all that may exist

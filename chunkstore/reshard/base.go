@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/granarydb/granary/chunkstore/mongoerr"
@@ -251,7 +252,8 @@ func (c *cutter) note(ctx context.Context, order *sorter) error {
 		return err
 	}
 	return c.w.note(ctx, func() save {
-		return save{stage: stageWrite, at: c.last.Key, runs: order.runs, chunks: append(c.w.image.chunks[:len(c.w.image.chunks):len(c.w.image.chunks)], c.now), size: c.bytes}
+		chunks := append(slices.Clone(c.w.image.chunks), c.now)
+		return save{stage: stageWrite, at: c.last.Key, runs: order.runs, chunks: chunks, size: c.bytes}
 	})
 }
 

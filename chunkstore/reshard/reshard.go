@@ -54,14 +54,15 @@
 // # When it ends early
 //
 // Whatever ends it before the commit, the mark is taken back, and the job is expelled together
-// with what it uploaded, which GC then deletes. A process that dies leaves its job and its
-// record; the mark is taken back by an owner. Who tries next sees that the record does not
-// change any more, and takes the job over, or expels it when it noted nothing, and so does GC after
-// ten minutes: from then on nothing of the silent process can be committed. The names of its segments follow from its id and a number, and the
-// record says how many there may be: so all that it stored is given to GC without a listing. What
-// it had done since it last noted how far it was (resume.go) is done again, nothing of the collection
-// was changed; a record that says what was asked
-// for (Seen.Again) lets another router do that by itself. A commit whose outcome is unknown is neither: nothing is cleaned up.
+// with what it uploaded, which GC then deletes. The names of its segments follow from its id and a
+// number, and the record says how many there may be: so all that it stored is given to GC without
+// a listing. A commit whose outcome is unknown is neither: nothing is cleaned up.
+//
+// A process that dies leaves its job and its record; the mark is taken back by an owner. Who tries
+// next sees that the record does not change any more, and goes on with the job from what it noted
+// last (resume.go), or expels it when it noted nothing; GC expels it after ten minutes. From then on
+// nothing of the silent process can be committed. A record that says what was asked for
+// (Seen.Again) lets another router take over by itself.
 //
 // # Undone
 //
