@@ -90,7 +90,8 @@ func Read(ctx context.Context, from bucket.Bucket, key string) (*Plan, error) {
 	for _, h := range p.State.Shards() {
 		if at, err := p.State.Location(h.Location); err == nil {
 			return nil, fmt.Errorf("shard %s is in %s: %w: only a cluster that is in its own store altogether can be backed up; "+
-				"a copy would share that place with it", h.ID, at.URL, errkind.Invalid)
+				"a copy would share that place with it. Keep its past with granary snapshot create or granary history --keep 24h, "+
+				"and take collections out with granary export --at NAME", h.ID, at.URL, errkind.Invalid)
 		}
 	}
 	for _, page := range image.Missing(nil) {

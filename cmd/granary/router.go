@@ -20,7 +20,7 @@ keeps nothing: run as many as you like, and give drivers the addresses of severa
    granary router --store dir:/srv/granary
    granary router --store dir:/srv/granary --mongo 127.0.0.1:27018 --admin 127.0.0.1:8082
    mongosh mongodb://127.0.0.1:27017,127.0.0.1:27018/`,
-		Flags:  slices.Concat(serveFlags(forever), []cli.Flag{
+		Flags: slices.Concat(serveFlags(forever), []cli.Flag{
 			mongoFlag(), newShards(),
 			&cli.StringFlag{Name: "zone", Sources: env("zone"), Usage: "the zone this router is in: collections that it makes begin on a shard of it, unless a zone range says where they belong"},
 		}),
