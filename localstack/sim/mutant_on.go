@@ -33,7 +33,7 @@ func collectSeals(ctx context.Context, s *gc.Sweeper, root *manifest.State) {
 	page, _, _ := s.Bucket.List(ctx, "wal/", "", 0)
 	for _, o := range page {
 		shard, epoch, index, err := manifest.ParseWALKey(o.Key)
-		if err == nil && root.Shard(shard).Floor.Covers(epoch, index) {
+		if h := root.Shard(shard); err == nil && h != nil && h.Floor.Covers(epoch, index) {
 			_ = s.Bucket.Delete(ctx, o.Key)
 		}
 	}

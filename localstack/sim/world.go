@@ -277,7 +277,7 @@ func (w *World) checkFences() {
 		p := s.current()
 		for _, sh := range p.writer.Status().Shards {
 			now := w.checker.state.Shard(sh.ID)
-			if sh.Phase == writer.Ended && strings.Contains(sh.Reason, "append wal") && strings.Contains(sh.Reason, "fenced") && now.Epoch == sh.Epoch {
+			if now != nil && sh.Phase == writer.Ended && strings.Contains(sh.Reason, "append wal") && strings.Contains(sh.Reason, "fenced") && now.Epoch == sh.Epoch {
 				w.fail("%s gave up shard %s epoch %d, which is current: %s", p.node.name, sh.ID, sh.Epoch, sh.Reason)
 			}
 		}
