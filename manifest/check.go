@@ -210,7 +210,7 @@ func checkTable(s *State, t *table, old *table) error {
 	}
 	var last *Chunk
 	for i, p := range t.pages {
-		if len(p.chunks) == 0 || len(p.chunks) > pageChunksMax {
+		if len(p.chunks) == 0 || len(p.chunks) > PageChunksMax {
 			return invalid(verb, t.collection, "page %d has %d chunks", i, len(p.chunks))
 		}
 		if old.has(p) {

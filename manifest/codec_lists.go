@@ -222,7 +222,7 @@ func (r *reader) table() imageTable {
 		}
 		p.ref = PageRef{
 			Collection: t.collection, Base: Version(r.uint()) + p.id.version - 1, Nonce: r.u64(),
-			Location: LocationID(r.upTo(1<<32 - 1)), Chunks: int(r.upTo(pageChunksMax)), FirstKey: r.bytes(), id: p.id,
+			Location: LocationID(r.upTo(1<<32 - 1)), Chunks: int(r.upTo(PageChunksMax)), FirstKey: r.bytes(), id: p.id,
 		}
 		return p
 	})

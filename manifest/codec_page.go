@@ -126,14 +126,9 @@ const (
 	refDates // it bounds the dates of its rows
 )
 
-// PageChunksMax is how many chunks EncodeChunks takes at most.
-const PageChunksMax = pageChunksMax
-
-// EncodeChunks is some chunks of one collection, which follow one another in key order, as bytes
-// that DecodeChunks reads: for programs that note what they saw.
-//
-// It is the body of a page: dictionaries of owners and creators, the n+1 bounds
-// of n chunks, then the chunks.
+// EncodeChunks is the body of a page, and what programs note of chunks that they saw: up to
+// PageChunksMax of one collection, which follow one another in key order. First come dictionaries
+// of owners and creators, then the n+1 bounds of n chunks, then the chunks.
 func EncodeChunks(chunks []*Chunk) []byte {
 	w := &writer{b: make([]byte, 0, 4096)}
 	w.uint(uint64(len(chunks)))
@@ -267,7 +262,7 @@ func (w *writer) ref(r *SegmentRef, chunk shardkey.Range, creator uint64) {
 // DecodeChunks is the inverse of EncodeChunks. The chunks alias b. Errors: Corrupt.
 func DecodeChunks(collection CollectionID, body []byte) ([]*Chunk, error) {
 	r := &reader{b: body}
-	n := int(r.upTo(pageChunksMax))
+	n := int(r.upTo(PageChunksMax))
 	shards := list(r, r.count(1), func(r *reader) ShardID { return ShardID(r.text()) })
 	creators := list(r, r.count(3), (*reader).creator)
 	type bound struct{ key, bson []byte }

@@ -4,7 +4,7 @@ import "slices"
 
 // Pages are filled to three quarters, so that the next split does not cut them again.
 const (
-	pageChunksFill = pageChunksMax * 3 / 4
+	pageChunksFill = PageChunksMax * 3 / 4
 	pageBytesFill  = pageBytesMax * 3 / 4
 )
 
@@ -87,7 +87,7 @@ func joinable(a, b *page) bool {
 	if b.written() {
 		b.measure()
 	}
-	small := func(p *page) bool { return len(p.chunks) < pageChunksMax/4 && p.size < pageBytesMax/4 }
+	small := func(p *page) bool { return len(p.chunks) < PageChunksMax/4 && p.size < pageBytesMax/4 }
 	return (small(a) || small(b)) &&
 		len(a.chunks)+len(b.chunks) <= pageChunksFill && a.size+b.size <= pageBytesFill
 }
@@ -95,7 +95,7 @@ func joinable(a, b *page) bool {
 // cut divides a page beyond the limits into pages that are evenly filled.
 func cut(p *page) []*page {
 	p.measure()
-	if len(p.chunks) <= pageChunksMax && (p.size <= pageBytesMax || len(p.chunks) == 1) {
+	if len(p.chunks) <= PageChunksMax && (p.size <= pageBytesMax || len(p.chunks) == 1) {
 		return []*page{p}
 	}
 	pieces := max(ceil(len(p.chunks), pageChunksFill), ceil(p.size, pageBytesFill))

@@ -55,7 +55,8 @@ type pageObject struct {
 // names them all: at 100,000 chunks of 1 to 8 references these limits keep both together
 // below 128 KB.
 const (
-	pageChunksMax = 128
+	// PageChunksMax is how many chunks a page has, and EncodeChunks takes, at most.
+	PageChunksMax = 128
 	pageBytesMax  = 96 << 10
 )
 

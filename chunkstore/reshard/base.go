@@ -70,8 +70,10 @@ func (w *work) base(ctx context.Context) (shown, error) {
 			return nil, err
 		}
 	}
-	if err := w.carryAll(ctx, k.base); err != nil {
-		return nil, err
+	for _, c := range k.base {
+		if err := w.carry(ctx, reader.View{Chunk: c}); err != nil {
+			return nil, err
+		}
 	}
 	return k.base, w.note(ctx, func() save { return save{stage: stageBase, chunks: w.image.chunks} })
 }

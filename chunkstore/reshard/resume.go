@@ -7,9 +7,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/granarydb/granary/chunkstore/bucket"
-	"github.com/granarydb/granary/chunkstore/reader"
 	"github.com/granarydb/granary/chunkstore/segment"
 	"github.com/granarydb/granary/manifest"
 	"github.com/granarydb/granary/manifest/errkind"
@@ -59,15 +59,11 @@ func (w *work) shownBy(s *manifest.State) (list shown) {
 
 // of is the chunk that contains a key.
 func (l shown) of(key []byte) *manifest.Chunk {
-	low, high := 0, len(l)
-	for low+1 < high {
-		if mid := (low + high) / 2; bytes.Compare(l[mid].Range.Min, key) <= 0 {
-			low = mid
-		} else {
-			high = mid
-		}
+	i, found := slices.BinarySearchFunc(l, key, func(c *manifest.Chunk, key []byte) int { return bytes.Compare(c.Range.Min, key) })
+	if !found {
+		i--
 	}
-	return l[low]
+	return l[i]
 }
 
 // save is what a job noted of itself.
@@ -321,14 +317,4 @@ func (w *work) inherit(ctx context.Context, s *manifest.State, r manifest.Record
 // mine reports whether a record is this process's: of its job, and not taken over by another.
 func (w *work) mine(r manifest.Record) bool {
 	return r.ReshardJob() == w.job && number(r.Body, runField) == w.progress.Seen().TakenOver
-}
-
-// carryAll takes the retry entries of all old chunks.
-func (w *work) carryAll(ctx context.Context, list shown) error {
-	for _, c := range list {
-		if err := w.carry(ctx, reader.View{Chunk: c}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
